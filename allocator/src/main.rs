@@ -1,0 +1,4 @@
+//! The binary: see the library.
+#![forbid(unsafe_code)]
+
+fn main() {}

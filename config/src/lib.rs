@@ -1,0 +1,2 @@
+//! Configuration text to checked, typed values: every setting and limit by name.
+#![forbid(unsafe_code)]

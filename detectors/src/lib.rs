@@ -1,0 +1,2 @@
+//! The streaming scan engine and the built-in rule pack.
+#![deny(unsafe_code)]

@@ -1,0 +1,2 @@
+//! The gateway: an HTTPS-intercepting forward proxy with constant memory per body.
+#![forbid(unsafe_code)]
