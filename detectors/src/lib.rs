@@ -1,2 +1,6 @@
 //! The streaming scan engine and the built-in rule pack.
 #![deny(unsafe_code)]
+
+mod validate;
+
+pub use validate::{Outcome, UnknownValidator, Validator};

@@ -1,0 +1,135 @@
+//! Whether text looks drawn at random, or typed as a stand-in.
+//!
+//! Shannon's bits per character cannot exceed the logarithm of the length, so the threshold scales
+//! with it. Stand-ins are padded (`sk_live_xxxxxxxx`, `…1234567890`), so runs, sequences and known
+//! words are taken out first and what remains is judged; nothing is dropped for containing a word.
+
+use super::Outcome;
+
+/// Share of the highest possible entropy that random text keeps; measured on short draws of every
+/// alphabet, where one in a thousand falls below 0.75.
+const SHARE: f32 = 0.72;
+/// What must remain, in characters, for anything to be said at all.
+const RESIDUE_MIN: usize = 6;
+/// A run (`aaaa`) or a sequence (`1234`) of at least this many characters is padding.
+const RUN_MIN: usize = 4;
+
+/// Words of stand-ins, in lower case, at least four letters each.
+const WORDS: &[&[u8]] = &[
+    b"example",
+    b"sample",
+    b"placeholder",
+    b"your",
+    b"secret",
+    b"password",
+    b"passwd",
+    b"token",
+    b"change",
+    b"dummy",
+    b"fake",
+    b"test",
+    b"demo",
+    b"here",
+    b"redacted",
+    b"insert",
+    b"replace",
+    b"todo",
+    b"null",
+    b"none",
+    b"undefined",
+    b"default",
+    b"admin",
+    b"user",
+    b"pass",
+    b"some",
+    b"value",
+    b"string",
+    b"access",
+    b"private",
+    b"public",
+    b"apikey",
+    b"client",
+    b"auth",
+    b"login",
+    b"foobar",
+    b"hunter",
+    b"invalid",
+    b"enter",
+    b"with",
+    b"this",
+    b"mock",
+    b"stub",
+    b"real",
+];
+
+/// A provider's token: unknown when it looks random, failed when it is a stand-in.
+pub(super) fn token(matched: &[u8]) -> Outcome {
+    if random(matched) { Outcome::Unknown } else { Outcome::Failed }
+}
+
+/// Whether most of `text` remains without its padding, and the remainder looks drawn at random.
+pub(super) fn random(text: &[u8]) -> bool {
+    let mut counts = [0u16; 128];
+    let (mut kept, mut total) = (0usize, 0usize);
+    let mut rest = text;
+    while let Some((&byte, after)) = rest.split_first() {
+        let padding = padding(rest);
+        if padding > 0 {
+            total += padding;
+            rest = &rest[padding..];
+            continue;
+        }
+        if byte.is_ascii_alphanumeric() {
+            counts[usize::from(byte)] = counts[usize::from(byte)].saturating_add(1);
+            kept += 1;
+            total += 1;
+        }
+        rest = after;
+    }
+    kept >= RESIDUE_MIN && kept * 2 >= total && bits(&counts, kept) >= SHARE * most_bits(&counts, kept)
+}
+
+/// How many bytes at the start of `text` are padding: a word, a run or a sequence.
+fn padding(text: &[u8]) -> usize {
+    let word = WORDS.iter().filter(|word| starts_with_word(text, word)).map(|word| word.len()).max();
+    word.unwrap_or_else(|| run(text))
+}
+
+fn starts_with_word(text: &[u8], word: &[u8]) -> bool {
+    text.get(..word.len()).is_some_and(|head| head.eq_ignore_ascii_case(word))
+}
+
+fn run(text: &[u8]) -> usize {
+    let lower = |at: usize| text.get(at).map(u8::to_ascii_lowercase);
+    let along = |step: i16| {
+        let next = |at: usize| lower(at).map(i16::from) == lower(at - 1).map(|byte| i16::from(byte) + step);
+        let plain = |at: usize| step == 0 || text.get(at).is_some_and(u8::is_ascii_alphanumeric);
+        (1..text.len()).take_while(|&at| next(at) && plain(at)).count() + 1
+    };
+    let longest = [0, 1, -1].into_iter().map(along).max().unwrap_or(0);
+    if longest >= RUN_MIN { longest } else { 0 }
+}
+
+/// Shannon's entropy of the counted characters, in bits per character.
+fn bits(counts: &[u16; 128], total: usize) -> f32 {
+    let total = total as f32;
+    let shares = counts.iter().filter(|&&count| count > 0).map(|&count| f32::from(count) / total);
+    -shares.map(|share| share * share.log2()).sum::<f32>()
+}
+
+/// The most bits per character that text of this length and alphabet can have.
+fn most_bits(counts: &[u16; 128], total: usize) -> f32 {
+    let any =
+        |range: std::ops::RangeInclusive<u8>| range.into_iter().any(|byte| counts[usize::from(byte)] > 0);
+    let digits = any(b'0'..=b'9');
+    let beyond_hex = any(b'g'..=b'z') || any(b'G'..=b'Z');
+    let letters = match (beyond_hex, any(b'a'..=b'z'), any(b'A'..=b'Z')) {
+        (false, true, true) => 12,
+        (false, false, false) => 0,
+        (false, ..) => 6,
+        (true, true, true) => 52,
+        (true, ..) => 26,
+    };
+    let alphabet: u16 = letters + if digits { 10 } else { 0 };
+    f32::from(alphabet).log2().min((total as f32).log2())
+}
