@@ -1,0 +1,66 @@
+//! Bottles: who sends, and by what the gateway knows them.
+//!
+//! Invariant: no two bottles of a configuration can both claim one connection.
+
+pub(crate) mod read;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use ipnet::IpNet;
+
+use crate::name::Name;
+use crate::policy::Mode;
+use crate::problem::Location;
+use crate::value::network::overlap;
+
+/// A known sender.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bottle {
+    /// Its name in logs and metrics.
+    pub name: Name,
+    /// The networks its connections come from; never empty.
+    pub sources: Vec<IpNet>,
+    /// The gateway's own addresses that its connections arrive at; empty: any.
+    pub arrival: Vec<IpAddr>,
+    /// A second factor, sent in `Proxy-Authorization`.
+    pub token: Option<TokenSource>,
+    /// The policy that judges it.
+    pub policy: Name,
+    /// Overrides the policy's and the global mode.
+    pub mode: Option<Mode>,
+    /// Words for logs.
+    pub labels: BTreeMap<String, String>,
+    /// Where it was written.
+    pub at: Location,
+}
+
+impl Bottle {
+    /// True when some connection would fit both.
+    #[must_use]
+    pub fn overlaps(&self, other: &Self) -> bool {
+        let arrival = self.arrival.is_empty()
+            || other.arrival.is_empty()
+            || self.arrival.iter().any(|address| other.arrival.contains(address));
+        arrival && self.sources.iter().any(|one| other.sources.iter().any(|two| overlap(one, two)))
+    }
+}
+
+/// Where a secret value is kept; never the value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SecretSource {
+    /// An environment variable of the gateway.
+    Env(String),
+    /// A file; one newline at its end is not part of the value.
+    File(PathBuf),
+}
+
+/// Where a bottle's token is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TokenSource {
+    /// The token itself is kept there.
+    Value(SecretSource),
+    /// Its SHA-256 alone is known.
+    Sha256([u8; 32]),
+}

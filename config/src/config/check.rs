@@ -1,0 +1,115 @@
+//! What only the whole configuration can tell: whether references resolve and bottles keep apart.
+
+use super::read::Top;
+use crate::bottle::Bottle;
+use crate::detectors::Merged;
+use crate::name::Name;
+use crate::problem::{Location, quoted};
+use crate::suggest::did_you_mean;
+use crate::yaml::{Cx, Node, Value};
+
+/// Notes every name that refers to nothing, and every pair of bottles that one connection would fit.
+pub(super) fn whole(root: &Node, top: &Top, cx: &mut Cx) {
+    for bottle in &top.bottles {
+        known_policy(root, bottle, top, cx);
+    }
+    disjoint(&top.bottles, cx);
+    for item in items(root, "tests") {
+        let Some(node) = item.get("bottle") else { continue };
+        let known = |name: &&str| top.bottles.iter().any(|bottle| bottle.name == **name);
+        if let Some(name) = node.as_text().filter(|name| !known(name)) {
+            let hint = did_you_mean(name, top.bottles.iter().map(|bottle| bottle.name.as_str()));
+            cx.problem(&node.at, format!("there is no bottle {}{hint}", quoted(name)));
+        }
+    }
+}
+
+fn known_policy(root: &Node, bottle: &Bottle, top: &Top, cx: &mut Cx) {
+    // A policy that stands there but is itself wrong has been reported; it is not unknown.
+    let policies = root.get("policies");
+    if policies.is_none_or(|policies| policies.get(&bottle.policy).is_none()) {
+        let item = items(root, "bottles").iter().find(|item| item.at == bottle.at);
+        let at = item.and_then(|item| item.get("policy")).map_or(&bottle.at, |node| &node.at);
+        let hint = did_you_mean(&bottle.policy, top.policies.keys().map(Name::as_str));
+        cx.problem(at, format!("there is no policy {}{hint}", quoted(&bottle.policy)));
+    }
+}
+
+fn disjoint(bottles: &[Bottle], cx: &mut Cx) {
+    for (index, bottle) in bottles.iter().enumerate() {
+        for earlier in bottles[..index].iter().filter(|earlier| earlier.overlaps(bottle)) {
+            let place = place(&earlier.at);
+            let message = format!(
+                "the sources of bottle `{}` overlap those of `{}` ({place}): no connection may fit two bottles",
+                bottle.name, earlier.name
+            );
+            cx.problem(&bottle.at, message);
+        }
+    }
+}
+
+fn place(at: &Location) -> String {
+    format!("line {} of {}", at.line, quoted(&at.file.to_string_lossy()))
+}
+
+/// Notes every reference to a detector or tag that does not exist.
+pub(super) fn detector_references(root: &Node, known: &Merged, cx: &mut Cx) {
+    for (_, policy) in entries(root, "policies") {
+        for route in items(policy, "routes") {
+            for direction in ["request", "response"] {
+                let filter = route.get("inspect").and_then(|inspect| inspect.get(direction));
+                filter
+                    .and_then(|map| map.get("detectors"))
+                    .into_iter()
+                    .for_each(|node| terms(node, known, cx));
+            }
+        }
+    }
+    for (list, key) in [("exceptions", "detector"), ("tests", "expect")] {
+        for node in items(root, list).iter().filter_map(|item| item.get(key)) {
+            let verdict = list == "tests" && matches!(node.as_text(), Some("allow" | "policy"));
+            if !verdict {
+                refers(node, node.as_text().unwrap_or_default(), known, cx);
+            }
+        }
+    }
+}
+
+fn terms(node: &Node, known: &Merged, cx: &mut Cx) {
+    let items = match &node.value {
+        Value::List(items) => items.as_slice(),
+        _ => std::slice::from_ref(node),
+    };
+    for item in items {
+        let Some(text) = item.as_text() else { continue };
+        let term = text.strip_prefix('-').unwrap_or(text);
+        if !matches!(term, "all" | "none") {
+            refers(item, term, known, cx);
+        }
+    }
+}
+
+fn refers(node: &Node, term: &str, known: &Merged, cx: &mut Cx) {
+    let (kind, name, names) = match term.strip_prefix("tag:") {
+        Some(tag) => ("tag", tag, &known.tags),
+        None => ("detector", term, &known.ids),
+    };
+    if !name.is_empty() && !names.contains(name) {
+        let hint = did_you_mean(name, names.iter().map(Name::as_str));
+        cx.problem(&node.at, format!("there is no {kind} {}{hint}", quoted(name)));
+    }
+}
+
+fn items<'n>(node: &'n Node, key: &str) -> &'n [Node] {
+    match node.get(key).map(|node| &node.value) {
+        Some(Value::List(items)) => items,
+        _ => &[],
+    }
+}
+
+fn entries<'n>(node: &'n Node, key: &str) -> &'n [(crate::yaml::Key, Node)] {
+    match node.get(key).map(|node| &node.value) {
+        Some(Value::Map(entries)) => entries,
+        _ => &[],
+    }
+}
