@@ -1,0 +1,125 @@
+//! A set of byte values, and how often its members appear in traffic.
+
+use std::fmt::{self, Write as _};
+
+/// A set of byte values.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct ByteSet([u64; 4]);
+
+impl ByteSet {
+    pub(crate) fn single(byte: u8) -> Self {
+        let mut set = Self::default();
+        set.insert_range(byte, byte);
+        set
+    }
+
+    pub(crate) fn insert_range(&mut self, first: u8, last: u8) {
+        for byte in first..=last {
+            self.0[usize::from(byte >> 6)] |= 1 << (byte & 63);
+        }
+    }
+
+    pub(crate) fn contains(&self, byte: u8) -> bool {
+        self.0[usize::from(byte >> 6)] >> (byte & 63) & 1 == 1
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
+    pub(crate) fn union(&self, other: &Self) -> Self {
+        Self(std::array::from_fn(|i| self.0[i] | other.0[i]))
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = u8> + '_ {
+        (0..=u8::MAX).filter(|&byte| self.contains(byte))
+    }
+
+    /// The byte, if there is just one.
+    pub(crate) fn only(&self) -> Option<u8> {
+        if self.len() == 1 { self.iter().next() } else { None }
+    }
+
+    /// The lower-case letter whose two cases this set is.
+    pub(crate) fn case_pair(&self) -> Option<u8> {
+        let last = self.iter().last()?;
+        (self.len() == 2 && last.is_ascii_lowercase() && self.contains(last.to_ascii_uppercase()))
+            .then_some(last)
+    }
+}
+
+impl fmt::Display for ByteSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(byte) = self.only() {
+            return write!(f, "{}", byte.escape_ascii());
+        }
+        f.write_char('[')?;
+        let mut next = 0u16;
+        while let Some(first) = (next..256).find(|&b| self.contains(b.to_le_bytes()[0])) {
+            let end = (first..256).find(|&b| !self.contains(b.to_le_bytes()[0])).unwrap_or(256);
+            let (low, high) = (first.to_le_bytes()[0], (end - 1).to_le_bytes()[0]);
+            match end - first {
+                1 => write!(f, "{}", low.escape_ascii())?,
+                2 => write!(f, "{}{}", low.escape_ascii(), high.escape_ascii())?,
+                _ => write!(f, "{}-{}", low.escape_ascii(), high.escape_ascii())?,
+            }
+            next = end;
+        }
+        f.write_char(']')
+    }
+}
+
+/// How often each byte value appears in ordinary traffic: text and markup, base64, random bytes.
+pub(crate) struct Frequencies([f64; 256]);
+
+/// Ordinary text in miniature; only the proportions of its bytes matter.
+const SAMPLE: &[u8] = br#"{"id":30417,"name":"weekly report","created":"2024-05-17T08:31:07Z","tags":["draft","team"],
+"total":129.95,"note":"Please look at the second page before the meeting; the numbers there are not final."}
+<section class="note"><h2>Getting started</h2><p>Install the package and read the guide on
+<a href="https://docs.example.org/guide/start.html">the first steps</a>.</p></section>
+fn main() { let list = read_lines(path)?; for (i, line) in list.iter().enumerate() { println!("{i}: {line}"); } }
+"#;
+
+impl Frequencies {
+    pub(crate) fn of_traffic() -> Self {
+        let mut share = [0.15 / 256.0; 256];
+        for byte in (0..=u8::MAX).filter(|b| b.is_ascii_alphanumeric() || b"+/".contains(b)) {
+            share[usize::from(byte)] += 0.25 / 64.0;
+        }
+        for &byte in SAMPLE {
+            share[usize::from(byte)] += 0.60 / SAMPLE.len() as f64;
+        }
+        Self(share)
+    }
+
+    /// The share of bytes that are in `set`.
+    pub(crate) fn share(&self, set: &ByteSet) -> f64 {
+        set.iter().map(|byte| self.0[usize::from(byte)]).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sets_print_as_classes() {
+        let mut set = ByteSet::single(b'-');
+        assert_eq!(set.to_string(), "-");
+        set.insert_range(b'0', b'9');
+        set.insert_range(b'a', b'b');
+        assert_eq!(set.to_string(), "[-0-9ab]");
+        set.insert_range(0xfe, 0xff);
+        assert_eq!(set.to_string(), "[-0-9ab\\xfe\\xff]");
+    }
+
+    #[test]
+    fn case_pairs_are_two_cases_of_one_letter() {
+        let mut pair = ByteSet::single(b'K');
+        assert_eq!(pair.case_pair(), None);
+        pair.insert_range(b'k', b'k');
+        assert_eq!(pair.case_pair(), Some(b'k'));
+        pair.insert_range(b'l', b'l');
+        assert_eq!(pair.case_pair(), None);
+    }
+}

@@ -1,0 +1,248 @@
+//! The scan of one stream: bytes in, events and progress out.
+//!
+//! Its one law: events and the outcome of a stream depend on its bytes, never on its chunks.
+
+use std::sync::Arc;
+
+use crate::attempt::{Attempt, Fate, crowd, merge};
+use crate::finding::{Event, Progress};
+use crate::limits::CHECKPOINT_BYTES;
+use crate::rule::RuleId;
+use crate::set::{RuleSet, Selection};
+use crate::settled::Settled;
+use crate::stage::{Hit, StageState};
+use crate::window::{Bytes, Window};
+
+/// Attempts whose memory a stream keeps at rest.
+const ATTEMPTS_AT_REST: usize = 4;
+
+/// The scan of one stream. Feed it with [`push`](Self::push) and end it with [`finish`](Self::finish).
+pub struct Scanner {
+    rules: Arc<RuleSet>,
+    selection: Arc<Selection>,
+    position: u64,
+    stage: StageState,
+    window: Window,
+    live: Vec<Attempt>,
+    settled: Settled,
+}
+
+impl Scanner {
+    /// A scan at the start of a stream.
+    pub fn new(rules: Arc<RuleSet>, selection: Arc<Selection>) -> Self {
+        let stage = rules.stage.start();
+        Self {
+            rules,
+            selection,
+            position: 0,
+            stage,
+            window: Window::default(),
+            live: Vec::new(),
+            settled: Settled::default(),
+        }
+    }
+
+    /// Bytes pushed so far.
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Scans the next bytes of the stream and appends what they decide to `events`.
+    pub fn push(&mut self, chunk: &[u8], events: &mut Vec<Event>) -> Progress {
+        if self.selection.is_empty() {
+            self.position += chunk.len() as u64;
+            return self.everything();
+        }
+        let bytes = self.window.with(chunk);
+        let mut pass = Pass {
+            rules: &self.rules,
+            selection: &self.selection,
+            bytes,
+            live: &mut self.live,
+            settled: &mut self.settled,
+            events,
+            checkpoint: checkpoint_after(self.position),
+        };
+        self.rules.stage.scan(&mut self.stage, bytes, &mut |hit| pass.hit(hit));
+        pass.end_chunk();
+        self.position = bytes.end();
+        let progress = self.progress(bytes);
+        let needed = self.oldest_undecided().saturating_sub(self.rules.reach as u64);
+        self.window.advance(chunk, needed);
+        self.rest();
+        progress
+    }
+
+    /// Ends the stream: decides all that waited for more bytes. Nothing may be pushed afterwards.
+    pub fn finish(&mut self, events: &mut Vec<Event>) -> Progress {
+        let bytes = self.window.with(&[]);
+        for mut attempt in self.live.drain(..) {
+            attempt.finish(self.rules.compiled(attempt.rule));
+            self.settled.add(&attempt);
+        }
+        self.settled.decide(&self.rules, &[], bytes, true, events);
+        self.everything()
+    }
+
+    /// Bytes of memory of this scan; the rules are counted by [`RuleSet::memory_usage`].
+    pub fn memory_usage(&self) -> usize {
+        size_of::<Self>()
+            + self.window.memory_usage()
+            + self.live.capacity() * size_of::<Attempt>()
+            + self.settled.memory_usage()
+    }
+
+    fn everything(&self) -> Progress {
+        Progress { cleared_to: self.position, deadline_to: self.position }
+    }
+
+    fn progress(&self, bytes: Bytes<'_>) -> Progress {
+        let attempts = self
+            .live
+            .iter()
+            .map(|attempt| (attempt.start, attempt.is_evident(self.rules.compiled(attempt.rule))));
+        let matches = self.settled.iter().map(|known| (known.start, known.is_evident(&self.rules)));
+        let mut progress = self.everything();
+        progress.cleared_to -= self.unfinished(bytes);
+        for (start, evident) in attempts.chain(matches) {
+            progress.cleared_to = progress.cleared_to.min(start);
+            if evident {
+                progress.deadline_to = progress.deadline_to.min(start);
+            }
+        }
+        progress
+    }
+
+    /// How many of the last bytes may begin a match whose anchor is not complete.
+    fn unfinished(&self, bytes: Bytes<'_>) -> u64 {
+        let selected = self.rules.heads.iter().filter(|&&rule| self.selection.contains(rule));
+        let heads = selected.filter_map(|&rule| self.rules.compiled(rule).head.as_ref());
+        let longest = heads.map(|head| head.unfinished(bytes)).max().unwrap_or(0);
+        longest.max(self.rules.stage.unfinished(&self.stage) as u64)
+    }
+
+    fn oldest_undecided(&self) -> u64 {
+        let attempts = self.live.iter().map(|attempt| attempt.start);
+        attempts.chain(self.settled.iter().map(|known| known.start)).min().unwrap_or(self.position)
+    }
+
+    fn rest(&mut self) {
+        self.window.shrink(self.rules.reach);
+        if self.live.is_empty() && self.live.capacity() > ATTEMPTS_AT_REST {
+            self.live.shrink_to(ATTEMPTS_AT_REST);
+        }
+    }
+}
+
+impl std::fmt::Debug for Scanner {
+    /// Without the bytes it holds.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Scanner")
+            .field("position", &self.position)
+            .field("attempts", &self.live.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The first checkpoint behind a stream offset.
+fn checkpoint_after(offset: u64) -> u64 {
+    (offset / CHECKPOINT_BYTES + 1) * CHECKPOINT_BYTES
+}
+
+/// One chunk's way through the engine.
+struct Pass<'a> {
+    rules: &'a RuleSet,
+    selection: &'a Selection,
+    bytes: Bytes<'a>,
+    live: &'a mut Vec<Attempt>,
+    settled: &'a mut Settled,
+    events: &'a mut Vec<Event>,
+    /// The next checkpoint.
+    checkpoint: u64,
+}
+
+impl Pass<'_> {
+    fn hit(&mut self, hit: Hit) {
+        self.pass_checkpoints(hit.seen - 1);
+        for &rule in self.rules.rules_of(hit.anchor) {
+            if self.selection.contains(rule) {
+                self.begin(rule, hit.at);
+            }
+        }
+    }
+
+    fn begin(&mut self, id: RuleId, at: u64) {
+        let rule = self.rules.compiled(id);
+        let starts = match &rule.head {
+            None => Some((at, at)),
+            Some(head) => head.starts(self.bytes, at),
+        };
+        let Some(starts) = starts else { return };
+        let attempt = Attempt::new(id, rule, starts, at, self.bytes);
+        if let Some(alive) = self.run(attempt, self.checkpoint) {
+            self.live.push(alive);
+        }
+    }
+
+    /// Runs an attempt and returns it if it lives on.
+    fn run(&mut self, mut attempt: Attempt, to: u64) -> Option<Attempt> {
+        match attempt.run(self.rules.compiled(attempt.rule), self.bytes, to) {
+            Fate::Alive => return Some(attempt),
+            Fate::Ended => self.settled.add(&attempt),
+            Fate::Overlong => self.events.push(Event::Overlong { rule: attempt.rule, start: attempt.start }),
+        }
+        None
+    }
+
+    fn run_all(&mut self, to: u64) {
+        let mut kept = 0;
+        for index in 0..self.live.len() {
+            if let Some(alive) = self.run(self.live[index], to) {
+                self.live[kept] = alive;
+                kept += 1;
+            }
+        }
+        self.live.truncate(kept);
+    }
+
+    /// Does what is due at every checkpoint up to `to`.
+    fn pass_checkpoints(&mut self, to: u64) {
+        while self.checkpoint <= to {
+            if self.live.is_empty() && self.settled.is_empty() {
+                self.checkpoint = checkpoint_after(to);
+                return;
+            }
+            self.run_all(self.checkpoint);
+            if self.live.len() > 1 {
+                merge(self.live, self.checkpoint);
+                self.crowd();
+            }
+            self.decide();
+            self.checkpoint += CHECKPOINT_BYTES;
+        }
+    }
+
+    /// Drops attempts beyond the cap, with one verdict for each rule that lost some.
+    fn crowd(&mut self) {
+        let first_new = self.events.len();
+        crowd(self.live, self.checkpoint, self.rules.attempts, |dropped| {
+            let told = |event: &Event| matches!(event, Event::Crowded { rule, .. } if *rule == dropped.rule);
+            if !self.events[first_new..].iter().any(told) {
+                self.events.push(Event::Crowded { rule: dropped.rule, start: dropped.start });
+            }
+        });
+    }
+
+    fn decide(&mut self) {
+        self.settled.decide(self.rules, self.live, self.bytes, false, self.events);
+    }
+
+    fn end_chunk(&mut self) {
+        self.pass_checkpoints(self.bytes.end());
+        self.run_all(self.bytes.end());
+        self.decide();
+    }
+}
+
+#[cfg(test)]
+mod tests;

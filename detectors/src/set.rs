@@ -1,0 +1,274 @@
+//! Rule sets: building them, and choosing among their rules.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::anchor::Anchor;
+use crate::byteset::Frequencies;
+use crate::compiled::Compiled;
+use crate::error::{BuildError, Reason};
+use crate::limits::{BuildLimits, WINDOW_BYTES};
+use crate::rule::{Rule, RuleId, RuleInfo};
+use crate::stage::{CLASS_WORDS, Needle, Portable, Stage};
+
+/// Gathers rules and builds them.
+pub struct RuleSetBuilder {
+    limits: BuildLimits,
+    rules: Vec<Rule>,
+}
+
+impl RuleSetBuilder {
+    /// An empty builder.
+    pub fn new(limits: BuildLimits) -> Self {
+        Self { limits, rules: Vec::new() }
+    }
+
+    /// Adds a rule. Its id must be its own.
+    pub fn rule(&mut self, rule: Rule) -> &mut Self {
+        self.rules.push(rule);
+        self
+    }
+
+    /// Builds the set.
+    ///
+    /// # Errors
+    /// Every problem of every rule at once, in the order of the rules.
+    pub fn build(&self) -> Result<RuleSet, Vec<BuildError>> {
+        let frequencies = Frequencies::of_traffic();
+        let mut build = Build::new(&self.limits);
+        for rule in &self.rules {
+            build.add(rule, &frequencies);
+        }
+        build.finish()
+    }
+}
+
+struct Build<'a> {
+    limits: &'a BuildLimits,
+    rules: Vec<Compiled>,
+    ids: HashMap<String, RuleId>,
+    automata_bytes: usize,
+    classes: usize,
+    errors: Vec<BuildError>,
+}
+
+impl<'a> Build<'a> {
+    fn new(limits: &'a BuildLimits) -> Self {
+        Self {
+            limits,
+            rules: Vec::new(),
+            ids: HashMap::new(),
+            automata_bytes: 0,
+            classes: 0,
+            errors: Vec::new(),
+        }
+    }
+
+    fn add(&mut self, rule: &Rule, frequencies: &Frequencies) {
+        if let Err(reason) = self.try_add(rule, frequencies) {
+            self.errors.push(BuildError::new(&rule.id, reason));
+        }
+    }
+
+    fn try_add(&mut self, rule: &Rule, frequencies: &Frequencies) -> Result<(), Reason> {
+        if rule.id.is_empty() {
+            return Err(Reason::Empty { what: "`id`" });
+        }
+        if self.ids.contains_key(&rule.id) {
+            return Err(Reason::Duplicate);
+        }
+        let id = self.next_id()?;
+        let compiled = Compiled::new(rule, frequencies, self.limits)?;
+        self.automata_bytes += compiled.automaton_bytes();
+        if self.automata_bytes > self.limits.automata_bytes {
+            return Err(Reason::AutomataSize { limit: self.limits.automata_bytes });
+        }
+        self.classes += usize::from(matches!(compiled.anchor, Anchor::Classes(_)));
+        let classes_limit = self.limits.classes.min(CLASS_WORDS * 64 / WINDOW_BYTES);
+        if self.classes > classes_limit {
+            return Err(Reason::TooMany { what: "rules without a literal", limit: classes_limit });
+        }
+        self.ids.insert(rule.id.clone(), id);
+        self.rules.push(compiled);
+        Ok(())
+    }
+
+    fn next_id(&self) -> Result<RuleId, Reason> {
+        let limit = self.limits.rules.min(usize::from(u16::MAX) + 1);
+        match u16::try_from(self.rules.len()) {
+            Ok(id) if self.rules.len() < limit => Ok(RuleId(id)),
+            _ => Err(Reason::TooMany { what: "rules", limit }),
+        }
+    }
+
+    fn finish(mut self) -> Result<RuleSet, Vec<BuildError>> {
+        if !self.errors.is_empty() {
+            return Err(self.errors);
+        }
+        let (needles, anchors) = needles(&self.rules);
+        match Portable::new(&needles) {
+            Ok(stage) => Ok(RuleSet {
+                reach: self.rules.iter().map(Compiled::reach).max().unwrap_or(0),
+                heads: (0u16..)
+                    .map(RuleId)
+                    .zip(&self.rules)
+                    .filter(|(_, r)| r.head.is_some())
+                    .map(|(id, _)| id)
+                    .collect(),
+                rules: self.rules,
+                ids: self.ids,
+                stage: Box::new(stage),
+                anchors,
+                attempts: self.limits.attempts,
+            }),
+            Err(message) => {
+                let what = "the literals of all rules";
+                self.errors.push(BuildError::new("*", Reason::Automaton { what, message }));
+                Err(self.errors)
+            }
+        }
+    }
+}
+
+/// All anchors, each once, and by anchor the rules that start from it.
+fn needles(rules: &[Compiled]) -> (Vec<Needle>, Vec<Vec<RuleId>>) {
+    let mut literals: BTreeMap<&[u8], Vec<RuleId>> = BTreeMap::new();
+    let mut needles = Vec::new();
+    let mut anchors = Vec::new();
+    for (id, rule) in (0u16..).map(RuleId).zip(rules) {
+        match &rule.anchor {
+            Anchor::Literals(all) => {
+                all.iter().for_each(|literal| literals.entry(literal).or_default().push(id));
+            }
+            Anchor::Classes(sets) => {
+                needles.push(Needle::Classes(sets.clone()));
+                anchors.push(vec![id]);
+            }
+        }
+    }
+    for (literal, ids) in literals {
+        needles.push(Needle::Literal(literal.to_vec()));
+        anchors.push(ids);
+    }
+    (needles, anchors)
+}
+
+/// Rules made ready to scan any number of streams. Immutable; share it in an `Arc`.
+pub struct RuleSet {
+    rules: Vec<Compiled>,
+    ids: HashMap<String, RuleId>,
+    pub(crate) stage: Box<dyn Stage>,
+    /// By anchor: the rules that start from it.
+    anchors: Vec<Vec<RuleId>>,
+    /// Rules with a head.
+    pub(crate) heads: Vec<RuleId>,
+    /// Bytes that a stream's window keeps at rest.
+    pub(crate) reach: usize,
+    /// Live attempts of a stream.
+    pub(crate) attempts: usize,
+}
+
+impl RuleSet {
+    /// The number of rules.
+    pub fn len(&self) -> usize {
+        self.rules.len()
+    }
+
+    /// Whether there is no rule.
+    pub fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+    }
+
+    /// The rule of this name.
+    pub fn rule_id(&self, id: &str) -> Option<RuleId> {
+        self.ids.get(id).copied()
+    }
+
+    /// Every rule, in the order they were added.
+    pub fn ids(&self) -> impl Iterator<Item = RuleId> + use<> {
+        (0..=u16::MAX).map(RuleId).take(self.rules.len())
+    }
+
+    /// A rule's name.
+    ///
+    /// # Panics
+    /// When `rule` comes from a larger set.
+    pub fn id(&self, rule: RuleId) -> &str {
+        &self.compiled(rule).id
+    }
+
+    /// What the engine made of a rule.
+    ///
+    /// # Panics
+    /// When `rule` comes from a larger set.
+    pub fn info(&self, rule: RuleId) -> RuleInfo {
+        self.compiled(rule).info()
+    }
+
+    /// Bytes of memory, shared by all streams.
+    pub fn memory_usage(&self) -> usize {
+        let automata: usize = self.rules.iter().map(Compiled::automaton_bytes).sum();
+        let anchors: usize = self.anchors.iter().map(|rules| size_of_val(rules.as_slice())).sum();
+        automata + anchors + self.rules.len() * size_of::<Compiled>() + self.stage.memory_usage()
+    }
+
+    pub(crate) fn compiled(&self, rule: RuleId) -> &Compiled {
+        &self.rules[rule.index()]
+    }
+
+    pub(crate) fn rules_of(&self, anchor: u32) -> &[RuleId] {
+        &self.anchors[anchor as usize]
+    }
+}
+
+impl std::fmt::Debug for RuleSet {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RuleSet").field("rules", &self.rules.len()).finish_non_exhaustive()
+    }
+}
+
+/// The rules of a set that run on a stream. Small; share it in an `Arc`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Selection {
+    words: Box<[u64]>,
+    any: bool,
+}
+
+impl Selection {
+    /// Every rule.
+    pub fn all(rules: &RuleSet) -> Self {
+        Self::from_ids(rules, rules.ids())
+    }
+
+    /// No rule: a scan that clears everything at once.
+    pub fn none(rules: &RuleSet) -> Self {
+        Self::from_ids(rules, [])
+    }
+
+    /// These rules; those that are not in the set are left out.
+    pub fn from_ids(rules: &RuleSet, ids: impl IntoIterator<Item = RuleId>) -> Self {
+        let mut words = vec![0u64; rules.len().div_ceil(64)].into_boxed_slice();
+        for id in ids {
+            if id.index() < rules.len() {
+                words[id.index() / 64] |= 1 << (id.index() % 64);
+            }
+        }
+        let any = words.iter().any(|&word| word != 0);
+        Self { words, any }
+    }
+
+    /// Whether the rule runs.
+    #[inline]
+    pub fn contains(&self, rule: RuleId) -> bool {
+        self.words.get(rule.index() / 64).is_some_and(|word| word >> (rule.index() % 64) & 1 == 1)
+    }
+
+    /// Whether no rule runs.
+    pub fn is_empty(&self) -> bool {
+        !self.any
+    }
+
+    /// Bytes of memory beside the struct itself.
+    pub fn memory_usage(&self) -> usize {
+        size_of_val(&*self.words)
+    }
+}
