@@ -24,6 +24,7 @@ use crate::policy::{MatchAction, Mode, Policy};
 use crate::problem::Location;
 use crate::value::date::Date;
 
+pub(crate) use files::Reading;
 pub use files::{Environment, Overrides, load, parse, parse_detectors};
 
 /// A gateway's configuration.

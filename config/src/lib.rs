@@ -16,6 +16,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod allocator;
 mod bottle;
 mod config;
 mod detectors;
@@ -33,6 +34,9 @@ mod suggest;
 mod value;
 mod yaml;
 
+pub use allocator::{
+    AllocatorConfig, Docker, Gateway, Leases, OnExpire, Ports, Subnets, load_allocator, parse_allocator,
+};
 pub use bottle::{Bottle, SecretSource, TokenSource};
 pub use config::{
     CaFiles, Config, Environment, Exception, ExchangeLog, Expect, Isolation, Listen, Log, LogFormat,
@@ -53,7 +57,7 @@ pub use policy::{
 };
 pub use presets::{Access, Preset, preset, presets};
 pub use problem::{Location, Problem, Problems};
-pub use reference::{ReferenceRow, reference};
+pub use reference::{ReferenceRow, allocator_reference, reference};
 pub use value::date::Date;
 pub use value::duration::{parse_duration, show_duration};
 pub use value::size::{parse_size, show_size};

@@ -61,7 +61,13 @@ pub fn reference() -> Vec<ReferenceRow> {
     SECTIONS.into_iter().flat_map(rows_of).chain(limits()).collect()
 }
 
-pub(crate) fn rows_of(section: &'static Section) -> impl Iterator<Item = ReferenceRow> {
+/// Every key that an allocator's configuration may hold, section by section.
+#[must_use]
+pub fn allocator_reference() -> Vec<ReferenceRow> {
+    crate::allocator::read::SECTIONS.into_iter().flat_map(rows_of).collect()
+}
+
+fn rows_of(section: &'static Section) -> impl Iterator<Item = ReferenceRow> {
     section.rows.iter().map(|row| reference_row(section.path, row))
 }
 
