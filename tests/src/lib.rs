@@ -1,2 +1,21 @@
-//! The harness of the end-to-end tests: origins, clients, gateways under test.
+//! The harness of the end-to-end tests: gateways under test, origins and clients around them.
+//!
+//! Owns: starting the real `decant` program with an overlay configuration, TLS origins that behave and misbehave on
+//! command, clients that speak through the gateway byte by byte, and the measuring of a process from outside.
+//! Invariant: nothing here is shared between tests, every port is free when it is taken, every random value comes
+//! from a seed that is printed, and what a test could not do is said in words, never passed over.
 #![forbid(unsafe_code)]
+
+pub mod bodies;
+pub mod ca;
+pub mod client;
+pub mod frames;
+pub mod gateway;
+pub mod metrics;
+pub mod origin;
+pub mod process;
+pub mod rawclient;
+pub mod secrets;
+pub mod seed;
+pub mod site;
+pub mod tools;

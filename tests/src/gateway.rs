@@ -1,0 +1,464 @@
+//! Gateways under test: the real `decant` program, started with an overlay configuration and watched from outside.
+//!
+//! Invariant: each has a state folder and ports of its own, is ready when it is handed out, and is gone when it is
+//! dropped; what it printed is shown when a test fails.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::ca::{TestCa, roots_from_pem};
+use crate::client::Client;
+use crate::metrics::Metrics;
+use crate::process::Observed;
+use crate::seed::Seeded;
+
+/// Longest time a gateway may take to be ready.
+const READY_WITHIN: Duration = Duration::from_secs(30);
+
+/// Longest time a gateway may take to stop when asked to.
+const STOPPED_WITHIN: Duration = Duration::from_secs(45);
+
+/// Longest time [`Gateway::wait_for_finding`] waits.
+const FINDING_WITHIN: Duration = Duration::from_secs(10);
+
+/// Listening ports are drawn from below the range that the kernel gives outgoing connections.
+const PORTS: std::ops::Range<u16> = 10_000..19_000;
+
+/// Attempts at ports that nobody else takes in the meantime.
+const START_ATTEMPTS: usize = 5;
+
+/// What a gateway is started with.
+pub struct Setup {
+    hosts: Vec<(String, Vec<IpAddr>)>,
+    roots: Vec<String>,
+    routes: Option<String>,
+    bottles: Option<String>,
+    extra: String,
+    upstream: String,
+    files: Vec<(String, String)>,
+    environment: Vec<(String, String)>,
+}
+
+/// A running gateway.
+pub struct Gateway {
+    child: Child,
+    state: TempDir,
+    proxy: SocketAddr,
+    admin: SocketAddr,
+    ca_pem: String,
+}
+
+impl Setup {
+    /// Hosts and routes are still to be named; everything else is the embedded default.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            hosts: Vec::new(),
+            roots: Vec::new(),
+            routes: None,
+            bottles: None,
+            extra: String::new(),
+            upstream: String::new(),
+            files: Vec::new(),
+            environment: Vec::new(),
+        }
+    }
+
+    /// Lets `name` resolve to 127.0.0.1.
+    #[must_use]
+    pub fn host(self, name: &str) -> Self {
+        self.host_at(name, &[IpAddr::V4(Ipv4Addr::LOCALHOST)])
+    }
+
+    /// Lets `name` resolve to `addresses`.
+    #[must_use]
+    pub fn host_at(mut self, name: &str, addresses: &[IpAddr]) -> Self {
+        self.hosts.push((name.to_owned(), addresses.to_vec()));
+        self
+    }
+
+    /// Trusts the origins that `ca` signs.
+    #[must_use]
+    pub fn trust(mut self, ca: &TestCa) -> Self {
+        self.roots.push(ca.pem().to_owned());
+        self
+    }
+
+    /// The routes of the only policy, as a YAML list. Without it, every named host may be reached on every port.
+    #[must_use]
+    pub fn routes(mut self, yaml: &str) -> Self {
+        self.routes = Some(yaml.to_owned());
+        self
+    }
+
+    /// The `bottles` section as YAML. Without it, loopback clients are the bottle `local`.
+    #[must_use]
+    pub fn bottles(mut self, yaml: &str) -> Self {
+        self.bottles = Some(yaml.to_owned());
+        self
+    }
+
+    /// Further top-level sections, as YAML.
+    #[must_use]
+    pub fn section(mut self, yaml: &str) -> Self {
+        self.extra.push_str(yaml);
+        self.extra.push('\n');
+        self
+    }
+
+    /// Further keys of `upstream`, as YAML.
+    #[must_use]
+    pub fn upstream(mut self, yaml: &str) -> Self {
+        let _ = writeln!(self.upstream, "  {yaml}");
+        self
+    }
+
+    /// A file beside the configuration, which may name it by a relative path.
+    #[must_use]
+    pub fn file(mut self, name: &str, text: &str) -> Self {
+        self.files.push((name.to_owned(), text.to_owned()));
+        self
+    }
+
+    /// A variable in the gateway's environment.
+    #[must_use]
+    pub fn environment(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Starts the gateway and waits until it is ready.
+    ///
+    /// # Panics
+    /// When it does not become ready; what it printed is in the message.
+    pub async fn start(self) -> Gateway {
+        let mut seeded = Seeded::from_seed(u64::from(std::process::id()) ^ clock_nanos());
+        for _ in 1..START_ATTEMPTS {
+            if let Ok(gateway) = self.attempt(&mut seeded).await {
+                return gateway;
+            }
+        }
+        self.attempt(&mut seeded).await.unwrap_or_else(|why| panic!("the gateway does not start: {why}"))
+    }
+
+    /// Writes the configuration into `folder` and returns its path.
+    #[must_use]
+    pub fn write(&self, folder: &Path) -> PathBuf {
+        for (number, pem) in self.roots.iter().enumerate() {
+            fs::write(folder.join(format!("root-{number}.pem")), pem).expect("the state folder is writable");
+        }
+        for (name, text) in &self.files {
+            fs::write(folder.join(name), text).expect("the state folder is writable");
+        }
+        let path = folder.join("decant.yaml");
+        fs::write(&path, self.yaml()).expect("the state folder is writable");
+        path
+    }
+
+    fn yaml(&self) -> String {
+        let mut yaml = String::from("version: 1\nupstream:\n  addresses: {allow: [127.0.0.0/8]}\n");
+        let roots: Vec<String> = (0..self.roots.len()).map(|number| format!("root-{number}.pem")).collect();
+        let roots = if roots.is_empty() { "bundled".to_owned() } else { roots.join(", ") };
+        let _ = writeln!(yaml, "  roots: [{roots}]");
+        let answers = self.hosts.iter().map(|(name, addresses)| {
+            let addresses: Vec<String> = addresses.iter().map(|address| format!("\"{address}\"")).collect();
+            format!("\"{name}\": [{}]", addresses.join(", "))
+        });
+        let _ = writeln!(yaml, "  resolve: {{{}}}", answers.collect::<Vec<_>>().join(", "));
+        yaml.push_str(&self.upstream);
+        let local = "bottles: [{name: local, sources: [127.0.0.0/8], policy: default}]";
+        let _ = writeln!(yaml, "{}", self.bottles.as_deref().unwrap_or(local));
+        let _ = writeln!(yaml, "policies:\n  default:\n    routes:\n{}", indented(&self.routes_yaml(), 6));
+        yaml.push_str(&self.extra);
+        yaml
+    }
+
+    fn routes_yaml(&self) -> String {
+        let names: Vec<String> = self.hosts.iter().map(|(name, _)| format!("\"{name}\"")).collect();
+        let every_host = format!("- {{name: all, hosts: [{}], ports: [\"1-65535\"]}}", names.join(", "));
+        self.routes.clone().unwrap_or(every_host)
+    }
+
+    async fn attempt(&self, seeded: &mut Seeded) -> Result<Gateway, String> {
+        let state = TempDir::new().expect("a temporary folder");
+        let config = self.write(state.path());
+        let (proxy, admin) = (free_port(seeded), free_port(seeded));
+        let mut command = Command::new(binary());
+        command.args(["run", "--config"]).arg(config).arg("--state-dir").arg(state.path().join("state"));
+        command.args(["--proxy", &proxy.to_string(), "--admin", &admin.to_string()]);
+        command.envs(self.environment.iter().cloned()).stdin(Stdio::null());
+        let child = spawn_logged(&mut command, state.path());
+        let mut gateway = Gateway { child, state, proxy, admin, ca_pem: String::new() };
+        gateway.wait_until_ready().await?;
+        gateway.ca_pem = gateway.admin("/ca.pem").await.map(|(_, pem)| pem).unwrap_or_default();
+        Ok(gateway)
+    }
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Gateway {
+    /// Where its proxy listens.
+    #[must_use]
+    pub const fn proxy(&self) -> SocketAddr {
+        self.proxy
+    }
+
+    /// The proxy as a URL, for the clients that want one.
+    #[must_use]
+    pub fn proxy_url(&self) -> String {
+        format!("http://{}", self.proxy)
+    }
+
+    /// Its CA certificate as PEM.
+    #[must_use]
+    pub fn ca_pem(&self) -> &str {
+        &self.ca_pem
+    }
+
+    /// A file that holds its CA certificate.
+    #[must_use]
+    pub fn ca_file(&self) -> PathBuf {
+        let path = self.state.path().join("exported-ca.pem");
+        fs::write(&path, &self.ca_pem).expect("the state folder is writable");
+        path
+    }
+
+    /// A client of it that trusts its CA.
+    #[must_use]
+    pub fn client(&self) -> Client {
+        Client::new(self.proxy, roots_from_pem(&self.ca_pem))
+    }
+
+    /// The process that carries the data: the worker, where there is one, else the program itself.
+    #[must_use]
+    pub fn worker(&self) -> Observed {
+        let main = Observed::new(self.child.id());
+        main.children().first().copied().unwrap_or(main)
+    }
+
+    /// A GET of `path` on the admin port: status and body.
+    ///
+    /// # Errors
+    /// When the port does not answer.
+    pub async fn admin(&self, path: &str) -> std::io::Result<(u16, String)> {
+        plain_get(self.admin, path).await
+    }
+
+    /// Its metrics now.
+    pub async fn metrics(&self) -> Metrics {
+        let (status, text) = self.admin("/metrics").await.expect("the admin port answers");
+        assert_eq!(status, 200, "{text}");
+        Metrics::new(text)
+    }
+
+    /// The findings it has written so far.
+    #[must_use]
+    pub fn findings(&self) -> Vec<Value> {
+        let text = fs::read_to_string(self.state_dir().join("findings.jsonl")).unwrap_or_default();
+        text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    }
+
+    /// Waits for a finding that `wanted` accepts, and returns it.
+    ///
+    /// # Panics
+    /// When none comes within ten seconds.
+    pub async fn wait_for_finding(&self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        let started = Instant::now();
+        loop {
+            if let Some(finding) = self.findings().into_iter().find(|finding| wanted(finding)) {
+                return finding;
+            }
+            assert!(started.elapsed() < FINDING_WITHIN, "no finding of {what} in {:?}", self.findings());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Its state folder.
+    #[must_use]
+    pub fn state_dir(&self) -> PathBuf {
+        self.state.path().join("state")
+    }
+
+    /// All that it printed so far, on both streams.
+    #[must_use]
+    pub fn log(&self) -> String {
+        printed(self.state.path())
+    }
+
+    /// Every file it wrote, its private keys apart, together with all that it printed: where a secret must not be.
+    #[must_use]
+    pub fn everything_written(&self) -> Vec<u8> {
+        let mut all = self.log().into_bytes();
+        collect_files(&self.state_dir(), &mut all);
+        all
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) {
+        Observed::new(self.child.id()).signal(signal);
+    }
+
+    /// Waits until it has ended.
+    ///
+    /// # Panics
+    /// When it does not within 45 seconds.
+    pub async fn ended(&mut self) -> ExitStatus {
+        let started = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().expect("a child of ours") {
+                return status;
+            }
+            assert!(started.elapsed() < STOPPED_WITHIN, "the gateway does not stop");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    async fn wait_until_ready(&mut self) -> Result<(), String> {
+        let started = Instant::now();
+        while started.elapsed() < READY_WITHIN {
+            if let Some(status) = self.child.try_wait().expect("a child of ours") {
+                return Err(format!("it ended with {status}\n{}", self.log()));
+            }
+            if self.admin("/readyz").await.is_ok_and(|(status, _)| status == 200) {
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        Err(format!("not ready within {READY_WITHIN:?}\n{}", self.log()))
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        for child in Observed::new(self.child.id()).children() {
+            child.signal(Signal::KILL);
+        }
+        let _gone_already = self.child.kill();
+        let _reaped = self.child.wait();
+        if std::thread::panicking() {
+            let log = self.log();
+            let shown = log.lines().count().saturating_sub(60);
+            eprintln!("--- the gateway printed, at last:");
+            log.lines().skip(shown).for_each(|line| eprintln!("{line}"));
+        }
+    }
+}
+
+/// What one run of the program did.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Its exit code.
+    pub code: i32,
+    /// What it wrote to stdout.
+    pub stdout: String,
+    /// What it wrote to stderr.
+    pub stderr: String,
+}
+
+/// Runs the program with `arguments` to its end.
+#[must_use]
+pub fn run(arguments: &[&str]) -> Outcome {
+    let output =
+        Command::new(binary()).args(arguments).stdin(Stdio::null()).output().expect("the program starts");
+    Outcome {
+        code: output.status.code().unwrap_or(-1),
+        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}
+
+/// The program under test: `DECANT_BIN`, else built on demand beside this test.
+pub fn binary() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| std::env::var_os("DECANT_BIN").map_or_else(build, PathBuf::from))
+}
+
+fn build() -> PathBuf {
+    let test = std::env::current_exe().expect("the path of this test");
+    let profile_dir = test.parent().and_then(Path::parent).expect("target/PROFILE/deps/test");
+    let release = profile_dir.file_name().is_some_and(|name| name == "release");
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(["build", "--locked", "--quiet", "--package", "decant-proxy", "--bin", "decant"]);
+    command.arg("--target-dir").arg(profile_dir.parent().expect("the target folder"));
+    command.current_dir(env!("CARGO_MANIFEST_DIR"));
+    if release {
+        command.arg("--release");
+    }
+    let status = command.status().expect("cargo runs");
+    assert!(status.success(), "the program under test does not build");
+    profile_dir.join("decant")
+}
+
+/// A GET without TLS, read to its end.
+///
+/// # Errors
+/// When the server does not answer.
+pub async fn plain_get(address: SocketAddr, path: &str) -> std::io::Result<(u16, String)> {
+    let mut socket = TcpStream::connect(address).await?;
+    let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+    socket.write_all(request.as_bytes()).await?;
+    let mut text = Vec::new();
+    socket.read_to_end(&mut text).await?;
+    let mut wire = crate::rawclient::Wire::new(Box::new(std::io::Cursor::new(text)));
+    let answer = wire.answer(false).await.ok_or(std::io::ErrorKind::UnexpectedEof)?;
+    Ok((answer.head.status, answer.text()))
+}
+
+fn spawn_logged(command: &mut Command, folder: &Path) -> Child {
+    let stdout = fs::File::create(folder.join("stdout.log")).expect("the state folder is writable");
+    let stderr = fs::File::create(folder.join("stderr.log")).expect("the state folder is writable");
+    command.stdout(stdout).stderr(stderr).spawn().expect("the program starts")
+}
+
+fn printed(folder: &Path) -> String {
+    let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap_or_default();
+    read("stdout.log") + &read("stderr.log")
+}
+
+fn collect_files(folder: &Path, all: &mut Vec<u8>) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    for path in entries.filter_map(Result::ok).map(|entry| entry.path()) {
+        if path.is_dir() {
+            collect_files(&path, all);
+        } else if path.extension().is_none_or(|extension| extension != "key") {
+            all.extend(fs::read(&path).unwrap_or_default());
+        }
+    }
+}
+
+fn free_port(seeded: &mut Seeded) -> SocketAddr {
+    loop {
+        let offset = seeded.below(PORTS.len());
+        let port = PORTS.start + u16::try_from(offset).expect("a port");
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        if std::net::TcpListener::bind(address).is_ok() {
+            return address;
+        }
+    }
+}
+
+fn clock_nanos() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    u64::from(since.expect("a clock after 1970").subsec_nanos())
+}
+
+fn indented(yaml: &str, spaces: usize) -> String {
+    let pad = " ".repeat(spaces);
+    yaml.lines().map(|line| format!("{pad}{line}\n")).collect()
+}
