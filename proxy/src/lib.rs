@@ -7,3 +7,5 @@ mod identity;
 mod policy;
 #[allow(dead_code)]
 mod target;
+#[allow(dead_code, unused_imports)]
+mod tls;

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
+#[allow(clippy::needless_pass_by_value, reason = "rows read better")]
 fn check_authority(text: &str, expected: Result<&str, TargetError>) {
     let found = Target::from_authority(text).map(|target| format!("{} {}", target.host, target.port));
     assert_eq!(found.as_deref(), expected.as_ref().map(|text| *text), "authority {text:?}");
