@@ -49,6 +49,7 @@ mod compiled;
 mod error;
 mod finding;
 mod limits;
+pub mod pack;
 mod pattern;
 mod rule;
 mod scanner;

@@ -69,6 +69,7 @@ fn is_reference(value: &[u8]) -> bool {
         || encloses(b'(', b')')
         || encloses(b'<', b'>')
         || encloses(b'{', b'}')
+        || encloses(b'[', b']')
 }
 
 /// At least three of lower case, upper case, digits, signs; a digit or a sign among them.
@@ -88,25 +89,34 @@ fn is_uuid(value: &[u8]) -> bool {
         })
 }
 
-/// A path, a host name, a dotted or slashed chain of short names.
+/// A path, an address, a version: a chain of parts that are shorter than this on average.
+const PART_MAX: usize = 8;
+
 fn is_path(value: &[u8]) -> bool {
     let divided = value.iter().filter(|byte| b"/.:".contains(byte)).count();
-    divided > 0 && value.len() / (divided + 1) < 12
+    divided > 0 && value.len() / (divided + 1) < PART_MAX
 }
 
-/// Whether `value` is made of words or of an identifier: few digits, and familiar letter pairs.
-pub(super) fn is_wordy(value: &[u8]) -> bool {
-    let letter = |byte: u8| byte.is_ascii_alphabetic().then(|| byte.to_ascii_lowercase() - b'a');
-    let (mut pairs, mut known) = (0u16, 0u16);
-    for pair in value.windows(2) {
-        let (Some(first), Some(second)) = (letter(pair[0]), letter(pair[1])) else {
-            continue;
-        };
-        pairs += 1;
-        known += u16::from(PAIRS[usize::from(first)] >> second & 1 == 1);
+/// Whether `value` is made of words or of an identifier: few digits in few places, regular case, and
+/// familiar letter pairs.
+fn is_wordy(value: &[u8]) -> bool {
+    let count = |class: fn(&u8) -> bool| value.iter().filter(|byte| class(byte)).count();
+    let (letters, signs) = (count(u8::is_ascii_alphabetic), count(u8::is_ascii_alphanumeric));
+    let begins_digits = |pair: &&[u8]| !pair[0].is_ascii_digit() && pair[1].is_ascii_digit();
+    let numbers = value.windows(2).filter(begins_digits).count();
+    if letters * 4 < signs * 3 || (numbers > 2 && numbers * 8 > signs) {
+        return false;
     }
-    let letters = value.iter().filter(|byte| byte.is_ascii_alphabetic()).count();
-    letters * 4 >= value.len() * 3 && f32::from(known) > WORDY * f32::from(pairs)
+    let letter_pairs = || value.windows(2).filter(|pair| pair.iter().all(u8::is_ascii_alphabetic));
+    let changes = letter_pairs().filter(|pair| pair[0].is_ascii_uppercase() != pair[1].is_ascii_uppercase());
+    let (pairs, changes) = (letter_pairs().count(), changes.count());
+    let known = letter_pairs().filter(|pair| is_frequent(pair[0], pair[1])).count();
+    changes * 5 < pairs * 2 && known as f32 > WORDY * pairs as f32
+}
+
+fn is_frequent(first: u8, second: u8) -> bool {
+    let place = |letter: u8| letter.to_ascii_lowercase() - b'a';
+    PAIRS[usize::from(place(first))] >> place(second) & 1 == 1
 }
 
 /// `scheme://user:password@host`: a password that is neither a template nor a stand-in, for a host
@@ -126,7 +136,9 @@ pub(super) fn url(matched: &[u8]) -> Outcome {
 
 fn is_url_password(password: &[u8]) -> bool {
     let varied = password.iter().any(u8::is_ascii_digit) || !is_wordy(password);
-    password.len() >= VALUE_MIN
+    // A percent sign and two digits stand for one character.
+    let coded = password.iter().filter(|byte| **byte == b'%').count() * 2;
+    password.len() >= VALUE_MIN + coded
         && !password.iter().any(|byte| b"${}<>[]*".contains(byte))
         && varied
         && entropy::random(password)

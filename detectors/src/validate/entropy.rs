@@ -118,18 +118,19 @@ fn bits(counts: &[u16; 128], total: usize) -> f32 {
 }
 
 /// The most bits per character that text of this length and alphabet can have.
+///
+/// A few letters of a prefix say nothing about the body's alphabet: `PMAK-` in front of 58 hex
+/// digits leaves it hex. So a class of characters counts from a share of the text on.
 fn most_bits(counts: &[u16; 128], total: usize) -> f32 {
-    let any =
-        |range: std::ops::RangeInclusive<u8>| range.into_iter().any(|byte| counts[usize::from(byte)] > 0);
-    let digits = any(b'0'..=b'9');
-    let beyond_hex = any(b'g'..=b'z') || any(b'G'..=b'Z');
-    let letters = match (beyond_hex, any(b'a'..=b'z'), any(b'A'..=b'Z')) {
-        (false, true, true) => 12,
-        (false, false, false) => 0,
-        (false, ..) => 6,
-        (true, true, true) => 52,
-        (true, ..) => 26,
+    let count = |class: fn(&u8) -> bool| -> usize {
+        let bytes = (0..128u8).filter(class);
+        bytes.map(|byte| usize::from(counts[usize::from(byte)])).sum()
     };
-    let alphabet: u16 = letters + if digits { 10 } else { 0 };
-    f32::from(alphabet).log2().min((total as f32).log2())
+    let (digits, hex) = (count(u8::is_ascii_digit), count(u8::is_ascii_hexdigit));
+    let (lower, upper) = (count(u8::is_ascii_lowercase), count(u8::is_ascii_uppercase));
+    let letters = if (total - hex) * 4 > total { 26.0 } else { 6.0 };
+    let cases = if lower.min(upper) * 6 > lower + upper { 2.0 } else { 1.0 };
+    let letters = if (total - digits) * 8 > total { letters * cases } else { 0.0 };
+    let alphabet: f32 = if digits > 0 { letters + 10.0 } else { letters };
+    alphabet.log2().min((total as f32).log2())
 }

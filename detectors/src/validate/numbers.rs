@@ -102,6 +102,30 @@ const IBAN: &[([u8; 2], usize)] = &[
     (*b"UA", 29), (*b"VA", 22), (*b"VG", 24), (*b"XK", 20), (*b"YE", 30),
 ];
 
+/// Numbers of the registry's own examples; nobody's, and in every manual.
+const IBAN_SAMPLES: &[&[u8]] = &[
+    b"DE89370400440532013000",
+    b"GB29NWBK60161331926819",
+    b"GB82WEST12345698765432",
+    b"GB33BUKB20201555555555",
+    b"FR1420041010050500013M02606",
+    b"FR7630006000011234567890189",
+    b"ES9121000418450200051332",
+    b"IT60X0542811101000000123456",
+    b"NL91ABNA0417164300",
+    b"BE68539007547034",
+    b"CH9300762011623852957",
+    b"AT611904300234573201",
+    b"PL61109010140000071219812874",
+    b"NO9386011117947",
+    b"SE4550000000058398257466",
+    b"DK5000400440116243",
+    b"IE29AIBK93115212345678",
+    b"LU280019400644750000",
+    b"PT50000201231234567890154",
+    b"FI2112345600000785",
+];
+
 /// An IBAN: a country of the registry, its length, and the remainder 1 modulo 97.
 ///
 /// A word may follow a spaced IBAN and be matched with it, so only the country's length is read.
@@ -112,7 +136,7 @@ pub(super) fn iban(matched: &[u8]) -> Outcome {
     let Some(&(_, length)) = known else {
         return Outcome::Unrelated;
     };
-    if plain().count() < length {
+    if plain().count() < length || !ends_at(matched, length) {
         return Outcome::Unrelated;
     }
     let rest = plain().skip(4).take(length - 4);
@@ -122,14 +146,25 @@ pub(super) fn iban(matched: &[u8]) -> Outcome {
             Some(letter) => (value * 100 + letter) % 97,
             None => value,
         });
-    related(remainder == 1)
+    if remainder != 1 {
+        return Outcome::Unrelated;
+    }
+    let sample = |sample: &&[u8]| plain().take(length).eq(sample.iter());
+    if IBAN_SAMPLES.iter().any(sample) { Outcome::Failed } else { Outcome::Valid }
+}
+
+/// Whether the number of `length` letters and digits ends at a separator or with the text.
+fn ends_at(matched: &[u8], length: usize) -> bool {
+    let mut places = matched.iter().enumerate().filter(|(_, byte)| byte.is_ascii_alphanumeric());
+    let last = places.nth(length - 1).map_or(0, |(place, _)| place);
+    matched.get(last + 1).is_none_or(|byte| !byte.is_ascii_alphanumeric())
 }
 
 /// Numbers printed on samples, in advertising and by the administration itself; nobody's.
-const SSN_SAMPLES: &[[u8; 9]] =
-    &[*b"078051120", *b"219099999", *b"123456789", *b"111111111", *b"333333333", *b"457555462"];
+const SSN_SAMPLES: &[[u8; 9]] = &[*b"078051120", *b"219099999", *b"123456789", *b"457555462"];
 
-/// A US social security number: area, group and serial in their ranges, no known sample.
+/// A US social security number: area, group and serial in their ranges; neither a known sample nor
+/// one that somebody made up of three repeated digits (111-22-3333).
 pub(super) fn us_ssn(matched: &[u8]) -> Outcome {
     let mut number = [0u8; 9];
     let mut length = 0;
@@ -143,7 +178,9 @@ pub(super) fn us_ssn(matched: &[u8]) -> Outcome {
     let area = &number[..3];
     let refused = area == b"000" || area == b"666" || area[0] == b'9';
     let empty = &number[3..5] == b"00" || &number[5..] == b"0000";
-    if length != 9 || refused || empty || SSN_SAMPLES.contains(&number) {
+    let uniform = |group: &[u8]| group.iter().all(|digit| *digit == group[0]);
+    let invented = uniform(&number[..3]) && uniform(&number[3..5]) && uniform(&number[5..]);
+    if length != 9 || refused || empty || invented || SSN_SAMPLES.contains(&number) {
         return Outcome::Unrelated;
     }
     Outcome::Unknown
