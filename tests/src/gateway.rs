@@ -95,14 +95,14 @@ impl Setup {
         self
     }
 
-    /// The routes of the only policy, as a YAML list. Without it, every named host may be reached on every port.
+    /// The routes of the policy `default`, as a YAML list. Without it, every named host may be reached on every port.
     #[must_use]
     pub fn routes(mut self, yaml: &str) -> Self {
         self.routes = Some(yaml.to_owned());
         self
     }
 
-    /// The `bottles` section as YAML. Without it, loopback clients are the bottle `local`.
+    /// The `bottles` section as YAML. Without it, loopback clients are the embedded bottle `local`.
     #[must_use]
     pub fn bottles(mut self, yaml: &str) -> Self {
         self.bottles = Some(yaml.to_owned());
@@ -177,17 +177,21 @@ impl Setup {
         });
         let _ = writeln!(yaml, "  resolve: {{{}}}", answers.collect::<Vec<_>>().join(", "));
         yaml.push_str(&self.upstream);
-        let local = "bottles: [{name: local, sources: [127.0.0.0/8], policy: default}]";
-        let _ = writeln!(yaml, "{}", self.bottles.as_deref().unwrap_or(local));
-        let _ = writeln!(yaml, "policies:\n  default:\n    routes:\n{}", indented(&self.routes_yaml(), 6));
+        if let Some(bottles) = &self.bottles {
+            let _ = writeln!(yaml, "{bottles}");
+        }
+        if let Some(routes) = self.routes_yaml() {
+            let _ = writeln!(yaml, "policies:\n  default:\n    routes:\n{}", indented(&routes, 6));
+        }
         yaml.push_str(&self.extra);
         yaml
     }
 
-    fn routes_yaml(&self) -> String {
+    /// The routes: those that were given, else one to every named host, else none (the embedded policy stays).
+    fn routes_yaml(&self) -> Option<String> {
         let names: Vec<String> = self.hosts.iter().map(|(name, _)| format!("\"{name}\"")).collect();
-        let every_host = format!("- {{name: all, hosts: [{}], ports: [\"1-65535\"]}}", names.join(", "));
-        self.routes.clone().unwrap_or(every_host)
+        let every_host = || format!("- {{name: all, hosts: [{}], ports: [\"1-65535\"]}}", names.join(", "));
+        self.routes.clone().or_else(|| (!names.is_empty()).then(every_host))
     }
 
     async fn attempt(&self, seeded: &mut Seeded) -> Result<Gateway, String> {

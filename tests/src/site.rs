@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
 
-use http::header::{ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, RANGE};
+use http::header::{ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, RANGE};
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -31,8 +31,9 @@ pub fn files(folder: &Path) -> impl Fn(Request<Incoming>, Arc<Record>) -> Answer
             record.take_upload(body).await;
             let range = parts.headers.get(RANGE).and_then(|value| value.to_str().ok());
             let path = local_path(&folder, parts.uri.path());
-            path.and_then(|path| File::open(path).ok())
-                .map_or_else(not_found, |file| serve(file, range, &parts.method))
+            let kind = if parts.uri.path().ends_with('/') { "text/html" } else { "application/octet-stream" };
+            let file = path.and_then(|path| File::open(path).ok());
+            file.map_or_else(not_found, |file| serve(file, kind, range, &parts.method))
         }
     })
 }
@@ -58,10 +59,10 @@ fn not_found() -> Response<TestBody> {
     Response::builder().status(StatusCode::NOT_FOUND).body(full("no such file\n")).expect("a response")
 }
 
-fn serve(mut file: File, range: Option<&str>, method: &http::Method) -> Response<TestBody> {
+fn serve(mut file: File, kind: &str, range: Option<&str>, method: &http::Method) -> Response<TestBody> {
     let length = file.metadata().expect("an open file").len();
     let from = range.and_then(|range| range.strip_prefix("bytes=")?.strip_suffix('-')?.parse::<u64>().ok());
-    let mut response = Response::builder().header(ACCEPT_RANGES, "bytes");
+    let mut response = Response::builder().header(ACCEPT_RANGES, "bytes").header(CONTENT_TYPE, kind);
     let start = from.filter(|start| *start < length).unwrap_or(0);
     if from.is_some() {
         response = response.status(StatusCode::PARTIAL_CONTENT);

@@ -81,7 +81,6 @@ http {{
   upstream origin {{ server {origin}; keepalive 64; keepalive_requests 100000000; }}
   server {{
     listen {address} ssl http2;
-    http2_max_requests 100000000;
     ssl_certificate {folder}/cert.pem; ssl_certificate_key {folder}/key.pem; ssl_protocols TLSv1.2 TLSv1.3;
     location / {{
       proxy_pass https://origin; proxy_http_version 1.1; proxy_set_header Connection \"\";
