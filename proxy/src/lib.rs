@@ -3,6 +3,8 @@
 
 #[allow(dead_code)]
 mod identity;
+#[allow(dead_code, unused_imports)]
+mod inspect;
 #[allow(dead_code)]
 mod policy;
 #[allow(dead_code)]

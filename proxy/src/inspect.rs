@@ -1,0 +1,98 @@
+//! Inspection: every byte of a message is scanned before it leaves, in constant memory.
+//!
+//! Invariant: a byte leaves only as [`hold::Cleared`], and only when nothing that a receiver could decode from the
+//! bytes up to it is still undecided. No sockets, no tasks, no channels; the one timer is the hold's deadline.
+//!
+//! Place in the path: the exchange scans the head with [`HeadScan`], makes a [`BodyPlan`] for the body and hands
+//! [`InspectBody`] to the side that sends it on. What was found goes to the exchange's [`Judge`].
+
+mod body;
+mod coding;
+mod decode;
+mod head;
+mod hold;
+mod inspector;
+mod layer;
+mod verdict;
+
+#[cfg(test)]
+mod testing;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use decant_config::Limits;
+use decant_detectors::{RuleSet, Selection};
+
+pub(crate) use self::body::InspectBody;
+pub(crate) use self::coding::{Coding, parse_codings};
+pub(crate) use self::head::HeadScan;
+pub(crate) use self::inspector::Inspector;
+pub(crate) use self::verdict::{
+    Blocked, BodyError, Counts, Direction, Hit, Judge, Place, Ruling, Step, Surface, Trouble, TroubleKind,
+    View,
+};
+
+/// The limits of inspection, from the configuration's `limits`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InspectLimits {
+    /// A body may expand this many times …
+    pub(crate) decode_ratio: u64,
+    /// … which is judged once it has expanded to more than this many bytes.
+    pub(crate) decode_ratio_floor_bytes: u64,
+    /// Bytes scanned in one poll, all layers together; then other exchanges get their turn.
+    pub(crate) decode_output_per_poll_bytes: usize,
+    /// The largest zstd window, in bytes.
+    pub(crate) zstd_window_bytes: u64,
+    /// The largest brotli window, in bytes.
+    pub(crate) brotli_window_bytes: u64,
+    /// Bytes in a header or frame of a coded body that no decoder shows.
+    pub(crate) hidden_room_bytes: usize,
+    /// Bytes of all trailer fields, names and values.
+    pub(crate) trailer_bytes: usize,
+    /// Wire bytes of one body that may wait for their verdict, beyond the chunk that is being scanned.
+    pub(crate) hold_bytes: usize,
+    /// A body announced to be this short is scanned to its end before its head is sent on.
+    pub(crate) prime_bytes: usize,
+    /// How long to wait for such a body to arrive.
+    pub(crate) prime_timeout: Duration,
+    /// How long bytes are held while their sender is silent.
+    pub(crate) hold_deadline: Duration,
+}
+
+impl From<&Limits> for InspectLimits {
+    fn from(limits: &Limits) -> Self {
+        Self {
+            decode_ratio: limits.decode_ratio,
+            decode_ratio_floor_bytes: limits.decode_ratio_floor_bytes,
+            decode_output_per_poll_bytes: limits.decode_output_per_poll_bytes,
+            zstd_window_bytes: limits.zstd_window_bytes,
+            brotli_window_bytes: limits.brotli_window_bytes,
+            hidden_room_bytes: limits.hidden_room_bytes,
+            trailer_bytes: limits.trailer_bytes,
+            hold_bytes: limits.hold_bytes,
+            prime_bytes: limits.prime_bytes,
+            prime_timeout: limits.prime_timeout,
+            hold_deadline: limits.hold_deadline,
+        }
+    }
+}
+
+/// How to inspect one body.
+#[derive(Clone)]
+pub(crate) struct BodyPlan {
+    /// The compiled detectors.
+    pub(crate) rules: Arc<RuleSet>,
+    /// Which of them look at this body.
+    pub(crate) selection: Arc<Selection>,
+    /// Whose body it is.
+    pub(crate) direction: Direction,
+    /// The content codings to undo, outermost first, as [`parse_codings`] returns them.
+    pub(crate) codings: Vec<Coding>,
+    /// Whether bytes of a match that is still undecided are held past the deadline. Requests always are.
+    pub(crate) strict: bool,
+    /// The limits.
+    pub(crate) limits: InspectLimits,
+    /// Who decides.
+    pub(crate) judge: Arc<dyn Judge>,
+}

@@ -1,0 +1,284 @@
+//! The work on a body that is inspected: pull a chunk, hold it, scan it, release what is cleared.
+//!
+//! Invariant: a chunk is in the hold before it is scanned, and the inner body is asked for another only when the scan of
+//! the one before is complete.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use decant_detectors::{RuleSet, Selection};
+use http::HeaderMap;
+use http_body::{Body, Frame, SizeHint};
+
+use super::InnerError;
+use super::deadline::Deadline;
+use crate::inspect::head::HeadScan;
+use crate::inspect::hold::HoldBack;
+use crate::inspect::inspector::Inspector;
+use crate::inspect::verdict::{Blocked, BodyError, Counts, Direction, Judge, Trouble, TroubleKind};
+use crate::inspect::{BodyPlan, InspectLimits, Ruling, Surface};
+
+/// Chunks taken in one poll at most, so that a sender of tiny chunks cannot keep a thread.
+const CHUNKS_PER_POLL: usize = 64;
+
+/// The work on one body.
+pub(super) struct Inspecting {
+    judge: Arc<dyn Judge>,
+    rules: Arc<RuleSet>,
+    selection: Arc<Selection>,
+    direction: Direction,
+    limits: InspectLimits,
+    /// Everything that waits may leave by deadline.
+    prompt: bool,
+    /// The body was announced to be short: it has no deadline, its end is near.
+    short: bool,
+    inspector: Inspector,
+    hold: HoldBack,
+    deadline: Deadline,
+    /// Release point of deadlines that have passed.
+    overdue_to: u64,
+    /// The inner body has ended and the scan has seen the end.
+    finished: bool,
+    trailers: Option<HeaderMap>,
+    counts: Counts,
+}
+
+impl Inspecting {
+    pub(super) fn new(plan: &BodyPlan, announced: &SizeHint) -> Self {
+        Self {
+            judge: plan.judge.clone(),
+            rules: plan.rules.clone(),
+            selection: plan.selection.clone(),
+            direction: plan.direction,
+            limits: plan.limits,
+            prompt: plan.direction == Direction::Response && !plan.strict,
+            short: announced.exact().is_some_and(|length| length <= plan.limits.prime_bytes as u64),
+            inspector: Inspector::new(plan),
+            hold: HoldBack::default(),
+            deadline: Deadline::new(plan.limits.hold_deadline),
+            overdue_to: 0,
+            finished: false,
+            trailers: None,
+            counts: Counts::default(),
+        }
+    }
+
+    pub(super) fn is_short(&self) -> bool {
+        self.short
+    }
+
+    pub(super) fn limits(&self) -> &InspectLimits {
+        &self.limits
+    }
+
+    /// Whether the end has been reached, seen, and nothing is left to send.
+    pub(super) fn is_over(&self) -> bool {
+        self.finished && self.hold.held() == 0 && self.trailers.is_none()
+    }
+
+    /// What is still to come: what waits here, and what the inner body says of itself.
+    pub(super) fn size_hint(&self, inner: &SizeHint) -> SizeHint {
+        let held = self.hold.held();
+        if self.finished {
+            return SizeHint::with_exact(held);
+        }
+        let mut hint = SizeHint::new();
+        hint.set_lower(inner.lower().saturating_add(held));
+        if let Some(upper) = inner.upper() {
+            hint.set_upper(upper.saturating_add(held));
+        }
+        hint
+    }
+
+    /// The next frame that may leave.
+    pub(super) fn poll_frame<B>(
+        &mut self,
+        inner: &mut Option<B>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>>
+    where
+        B: Body<Data = Bytes> + Unpin,
+        B::Error: Into<InnerError>,
+    {
+        let frame = self.poll_release(inner, cx);
+        self.report();
+        frame
+    }
+
+    fn poll_release<B>(
+        &mut self,
+        inner: &mut Option<B>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>>
+    where
+        B: Body<Data = Bytes> + Unpin,
+        B::Error: Into<InnerError>,
+    {
+        for _ in 0..CHUNKS_PER_POLL {
+            if let Some(frame) = self.release() {
+                return Poll::Ready(Some(Ok(frame)));
+            }
+            let Some(body) = inner.as_mut().filter(|_| !self.finished) else {
+                *inner = None;
+                return Poll::Ready(None);
+            };
+            match self.poll_pull(body, cx) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(error)) => {
+                    self.hold.discard();
+                    return Poll::Ready(Some(Err(error)));
+                }
+                Poll::Pending => ready!(self.poll_overdue(cx)),
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Inspects without releasing: to the end if `whole`, else as far as the body has come and until bytes are cleared.
+    pub(super) fn poll_prime<B>(
+        &mut self,
+        inner: &mut B,
+        cx: &mut Context<'_>,
+        whole: bool,
+    ) -> Poll<Result<(), BodyError>>
+    where
+        B: Body<Data = Bytes> + Unpin,
+        B::Error: Into<InnerError>,
+    {
+        while !self.finished && (whole || self.inspector.cleared_to() == 0) {
+            match self.poll_pull(inner, cx) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(error)) => {
+                    self.report();
+                    return Poll::Ready(Err(error));
+                }
+                Poll::Pending if whole || self.is_busy() => return Poll::Pending,
+                Poll::Pending => break,
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// The next bytes before the release point, else the trailers once everything has left.
+    fn release(&mut self) -> Option<Frame<Bytes>> {
+        if let Some(cleared) = self.hold.release(self.inspector.cleared_to().max(self.overdue_to)) {
+            self.deadline.stop();
+            let bytes = cleared.into_bytes();
+            self.counts.released += bytes.len() as u64;
+            return Some(Frame::data(bytes));
+        }
+        if self.finished { self.trailers.take().map(Frame::trailers) } else { None }
+    }
+
+    /// Whether a chunk is only partly scanned.
+    fn is_busy(&self) -> bool {
+        self.inspector.taken() < self.hold.received()
+    }
+
+    /// Scans what is left of the chunk in work, else pulls the next frame.
+    fn poll_pull<B>(&mut self, inner: &mut B, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>>
+    where
+        B: Body<Data = Bytes> + Unpin,
+        B::Error: Into<InnerError>,
+    {
+        if !self.is_busy() {
+            match ready!(Pin::new(&mut *inner).poll_frame(cx)) {
+                None => return Poll::Ready(self.finish().map_err(blocked)),
+                Some(Err(error)) => return Poll::Ready(Err(BodyError::Inner(error.into()))),
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(chunk) => self.hold_chunk(chunk),
+                    Err(frame) => return Poll::Ready(self.take_trailers(frame).map_err(blocked)),
+                },
+            }
+        }
+        let scanned = self.scan().and_then(|()| match self.is_busy() || !inner.is_end_stream() {
+            true => Ok(()),
+            // The last chunk: with the end in sight before it leaves, the end can leave with it.
+            false => self.finish(),
+        });
+        if scanned.is_ok() && self.is_busy() {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready(scanned.map_err(blocked))
+    }
+
+    fn hold_chunk(&mut self, chunk: Bytes) {
+        self.counts.received += chunk.len() as u64;
+        if !chunk.is_empty() {
+            self.hold.push(chunk);
+        }
+    }
+
+    /// Scans as much of the chunk in work as one poll may.
+    fn scan(&mut self) -> Result<(), Blocked> {
+        let taken = self.inspector.taken();
+        let done = self.inspector.push(self.hold.since(taken))? as u64;
+        if self.inspector.is_undecoded() {
+            self.counts.skipped += done;
+        } else {
+            self.counts.scanned += done;
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<(), Blocked> {
+        self.inspector.finish()?;
+        self.finished = true;
+        Ok(())
+    }
+
+    /// Scans trailers. They are the end of the body.
+    fn take_trailers(&mut self, frame: Frame<Bytes>) -> Result<(), Blocked> {
+        let Ok(trailers) = frame.into_trailers() else { return Ok(()) };
+        let size: usize = trailers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
+        if size > self.limits.trailer_bytes {
+            self.oversized_trailers()?;
+        }
+        let Self { rules, selection, direction, judge, .. } = &*self;
+        HeadScan { rules, selection, direction: *direction, judge: judge.as_ref() }.trailers(&trailers)?;
+        self.finish()?;
+        self.trailers = Some(trailers);
+        Ok(())
+    }
+
+    fn oversized_trailers(&self) -> Result<(), Blocked> {
+        let mut trouble = Trouble::of_body(self.direction, TroubleKind::Trailers);
+        trouble.place.surface = Surface::Trailer;
+        match self.judge.trouble(&trouble) {
+            Ruling::Pass => Ok(()),
+            Ruling::Block => Err(Blocked::Trouble(trouble)),
+        }
+    }
+
+    /// Waits for the deadline of the bytes that are held; ready when some of them may leave by it.
+    fn poll_overdue(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.short || self.is_busy() || self.hold.held() == 0 {
+            return Poll::Pending;
+        }
+        ready!(self.deadline.poll(cx));
+        self.overdue_to = if self.prompt { self.inspector.taken() } else { self.inspector.deadline_to() };
+        if self.overdue_to > self.hold.released() { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Reports the bytes that were counted since the last report.
+    fn report(&mut self) {
+        let counts = std::mem::take(&mut self.counts);
+        if counts != Counts::default() {
+            self.judge.body_bytes(self.direction, counts);
+        }
+    }
+}
+
+impl Drop for Inspecting {
+    fn drop(&mut self) {
+        self.report();
+    }
+}
+
+fn blocked(blocked: Blocked) -> BodyError {
+    BodyError::Blocked(Arc::new(blocked))
+}

@@ -1,0 +1,176 @@
+//! A layer: one stage of a body between the wire and its content, with a scanner of its own.
+//!
+//! Invariant: what a scanner reports goes to the judge before the layer's cleared offset moves, and the only content a
+//! layer keeps is what belongs to an undecided match, up to a cap.
+//!
+//! Place in the path: layer 0 is the wire, each decoder feeds the next one; [`super::inspector`] owns them all.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use decant_detectors::{Event, Finding, Progress, RuleSet, Scanner, Selection};
+use http::HeaderName;
+
+use super::verdict::{Blocked, Direction, Hit, Judge, Place, Ruling, Surface, Trouble, TroubleKind, View};
+
+/// Bytes of an undecided match kept for its fingerprint. A longer match has none.
+const KEPT_MAX: usize = 32 * 1024;
+
+/// The part of a message that is being scanned, and its judge.
+#[derive(Clone, Copy)]
+pub(super) struct Case<'a> {
+    pub(super) judge: &'a dyn Judge,
+    pub(super) direction: Direction,
+    pub(super) surface: Surface,
+    pub(super) field: Option<&'a HeaderName>,
+}
+
+impl Case<'_> {
+    fn place(&self, view: View, offset: u64) -> Place {
+        let field = self.field.cloned();
+        Place { direction: self.direction, surface: self.surface, field, view, offset }
+    }
+
+    /// Puts a match before the judge.
+    fn hit(&self, finding: &Finding, view: View, value: Option<&[u8]>) -> Result<(), Blocked> {
+        let hit = Hit {
+            rule: finding.rule,
+            place: self.place(view, finding.start),
+            length: finding.end - finding.start,
+            confidence: finding.confidence,
+        };
+        match self.judge.match_found(&hit, value) {
+            Ruling::Pass => Ok(()),
+            Ruling::Block => Err(Blocked::Match(hit)),
+        }
+    }
+
+    /// Puts trouble before the judge.
+    pub(super) fn trouble(&self, kind: TroubleKind, view: View, offset: u64) -> Result<(), Blocked> {
+        let trouble = Trouble { kind, place: self.place(view, offset) };
+        match self.judge.trouble(&trouble) {
+            Ruling::Pass => Ok(()),
+            Ruling::Block => Err(Blocked::Trouble(trouble)),
+        }
+    }
+}
+
+/// One stage of a body.
+pub(super) struct Layer {
+    scanner: Scanner,
+    view: View,
+    position: u64,
+    progress: Progress,
+    kept: Kept,
+}
+
+impl Layer {
+    pub(super) fn new(rules: Arc<RuleSet>, selection: Arc<Selection>, view: View) -> Self {
+        Self {
+            scanner: Scanner::new(rules, selection),
+            view,
+            position: 0,
+            progress: Progress { cleared_to: 0, deadline_to: 0 },
+            kept: Kept::default(),
+        }
+    }
+
+    /// Scans the next bytes. `events` is scratch room.
+    pub(super) fn scan(
+        &mut self,
+        bytes: &[u8],
+        case: &Case<'_>,
+        events: &mut Vec<Event>,
+    ) -> Result<(), Blocked> {
+        self.progress = self.scanner.push(bytes, events);
+        self.rule(bytes, case, events)?;
+        self.kept.advance(self.position, bytes, self.progress.cleared_to);
+        self.position += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Takes the end of the layer's bytes into account.
+    pub(super) fn finish(&mut self, case: &Case<'_>, events: &mut Vec<Event>) -> Result<(), Blocked> {
+        self.progress = self.scanner.finish(events);
+        self.rule(&[], case, events)
+    }
+
+    fn rule(&self, bytes: &[u8], case: &Case<'_>, events: &mut Vec<Event>) -> Result<(), Blocked> {
+        let mut blocked = None;
+        for event in events.drain(..) {
+            let ruling = match event {
+                Event::Match(finding) => {
+                    let value = self.kept.value(&finding, self.position, bytes);
+                    case.hit(&finding, self.view, value.as_deref())
+                }
+                Event::Overlong { rule, start } => {
+                    case.trouble(TroubleKind::Overlong(rule), self.view, start)
+                }
+                Event::Crowded { rule, start } => case.trouble(TroubleKind::Crowded(rule), self.view, start),
+            };
+            blocked = blocked.or(ruling.err());
+        }
+        blocked.map_or(Ok(()), Err)
+    }
+
+    /// How the bytes of this layer were reached from the wire.
+    pub(super) fn view(&self) -> View {
+        self.view
+    }
+
+    /// Bytes scanned.
+    pub(super) fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// How far the scanned bytes are decided.
+    pub(super) fn progress(&self) -> Progress {
+        self.progress
+    }
+}
+
+/// The bytes from the first undecided one on.
+#[derive(Default)]
+struct Kept {
+    bytes: Vec<u8>,
+    from: u64,
+}
+
+impl Kept {
+    /// Drops what is decided and keeps what is not, after `bytes` at `position` were scanned.
+    fn advance(&mut self, position: u64, bytes: &[u8], cleared_to: u64) {
+        let decided = usize::try_from(cleared_to.saturating_sub(self.from)).unwrap_or(usize::MAX);
+        self.bytes.drain(..decided.min(self.bytes.len()));
+        if self.bytes.is_empty() {
+            self.from = cleared_to.max(position);
+        } else {
+            self.from = self.from.max(cleared_to);
+        }
+        let skip = usize::try_from(self.from.saturating_sub(position)).unwrap_or(usize::MAX).min(bytes.len());
+        let contiguous = self.end() == position + skip as u64;
+        if contiguous {
+            let undecided = &bytes[skip..];
+            self.bytes.extend_from_slice(&undecided[..undecided.len().min(KEPT_MAX - self.bytes.len())]);
+        }
+    }
+
+    fn end(&self) -> u64 {
+        self.from + self.bytes.len() as u64
+    }
+
+    /// The bytes of a match, from what is kept and the `bytes` at `position`; `None` if some of them are gone.
+    fn value<'a>(&'a self, finding: &Finding, position: u64, bytes: &'a [u8]) -> Option<Cow<'a, [u8]>> {
+        let within = |from: u64, bytes: &'a [u8], start: u64, end: u64| {
+            let start = usize::try_from(start.checked_sub(from)?).ok()?;
+            let end = usize::try_from(end.checked_sub(from)?).ok()?;
+            bytes.get(start..end)
+        };
+        let Finding { start, end, .. } = *finding;
+        if start >= position {
+            return within(position, bytes, start, end).map(Cow::Borrowed);
+        }
+        let front = within(self.from, &self.bytes, start, end.min(position))?;
+        let back = within(position, bytes, position, end.max(position))?;
+        Some(if back.is_empty() { Cow::Borrowed(front) } else { Cow::Owned([front, back].concat()) })
+    }
+}
