@@ -131,19 +131,20 @@ impl Inspector {
     /// No wire byte before this offset can be part of an undecided match.
     pub(crate) fn cleared_to(&self) -> u64 {
         let cleared = match self.layers.as_slice() {
-            [wire] => wire.progress().cleared_to.min(self.taken),
+            [wire] => wire.progress().cleared_to,
             _ => self.checkpoints.released(),
         };
-        cleared.max(self.forced_to)
+        // The unit in work will be pushed again.
+        cleared.min(self.taken).max(self.forced_to)
     }
 
     /// What may leave when the sender stays silent; never before [`Self::cleared_to`].
     pub(crate) fn deadline_to(&self) -> u64 {
         let deadline = match self.layers.as_slice() {
-            [wire] => wire.progress().deadline_to.min(self.taken),
+            [wire] => wire.progress().deadline_to,
             layers => self.checkpoints.reached(|layer| layers[layer].progress().deadline_to),
         };
-        deadline.max(self.cleared_to())
+        deadline.min(self.taken).max(self.cleared_to())
     }
 
     /// Whether a ruling let bytes pass that could not be decoded; from there on the wire alone is scanned.

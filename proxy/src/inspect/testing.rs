@@ -154,8 +154,8 @@ impl Form {
             Self::Members => body.chunks(700).flat_map(gzip).collect(),
             Self::Zlib => zlib(body),
             Self::RawDeflate => raw_deflate(body),
-            Self::Brotli => brotli(&[body]),
-            Self::Zstd => zstd_flushed(&[body]),
+            Self::Brotli => brotli(body),
+            Self::Zstd => zstd(body),
             Self::Frames => {
                 let skippable = [&b"\x50\x2a\x4d\x18\x04\0\0\0meta"[..], &[]];
                 let frames = body.chunks(700).map(|part| zstd::bulk::compress(part, 3).expect("zstd"));
@@ -248,22 +248,44 @@ pub(super) fn raw_deflate(body: &[u8]) -> Vec<u8> {
     encoder.finish().expect("deflate")
 }
 
-/// Each part flushed.
-pub(super) fn brotli(parts: &[&[u8]]) -> Vec<u8> {
-    let mut encoder = brotli::CompressorWriter::new(Vec::new(), 4096, 5, 22);
-    for part in parts {
-        encoder.write_all(part).and_then(|()| encoder.flush()).expect("brotli");
-    }
-    encoder.into_inner()
+pub(super) fn brotli(body: &[u8]) -> Vec<u8> {
+    brotli_flushed(&[body]).concat()
 }
 
-/// Each part flushed.
-pub(super) fn zstd_flushed(parts: &[&[u8]]) -> Vec<u8> {
+/// Each part flushed; the last piece ends the stream.
+pub(super) fn brotli_flushed(parts: &[&[u8]]) -> Vec<Vec<u8>> {
+    let mut encoder = brotli::CompressorWriter::new(Vec::new(), 4096, 5, 22);
+    let mut ends = Vec::new();
+    for part in parts {
+        encoder.write_all(part).and_then(|()| encoder.flush()).expect("brotli");
+        ends.push(encoder.get_ref().len());
+    }
+    pieces(&encoder.into_inner(), &ends)
+}
+
+pub(super) fn zstd(body: &[u8]) -> Vec<u8> {
+    zstd_flushed(&[body]).concat()
+}
+
+/// Each part flushed; the last piece ends the stream.
+pub(super) fn zstd_flushed(parts: &[&[u8]]) -> Vec<Vec<u8>> {
     let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), 3).expect("zstd");
+    let mut ends = Vec::new();
     for part in parts {
         encoder.write_all(part).and_then(|()| encoder.flush()).expect("zstd");
+        ends.push(encoder.get_ref().len());
     }
-    encoder.finish().expect("zstd")
+    pieces(&encoder.finish().expect("zstd"), &ends)
+}
+
+/// The pieces of `wire` between these ends; the last piece goes to the end of all.
+fn pieces(wire: &[u8], ends: &[usize]) -> Vec<Vec<u8>> {
+    let starts = std::iter::once(0).chain(ends.iter().copied());
+    let last = ends.len() - 1;
+    starts
+        .zip(ends.iter().enumerate())
+        .map(|(start, (at, end))| wire[start..if at == last { wire.len() } else { *end }].to_vec())
+        .collect()
 }
 
 /// Chunks of `size` bytes with signatures, as an S3 client sends them.

@@ -34,6 +34,9 @@ pub(super) struct Inspecting {
     prompt: bool,
     /// The body was announced to be short: it has no deadline, its end is near.
     short: bool,
+    /// Offset that does not leave before the end is seen: the last byte of a coded body whose length is known. Without
+    /// it the body does not look complete if its coding turns out to be cut short.
+    last: u64,
     inspector: Inspector,
     hold: HoldBack,
     deadline: Deadline,
@@ -55,6 +58,10 @@ impl Inspecting {
             limits: plan.limits,
             prompt: plan.direction == Direction::Response && !plan.strict,
             short: announced.exact().is_some_and(|length| length <= plan.limits.prime_bytes as u64),
+            last: announced
+                .exact()
+                .filter(|_| !plan.codings.is_empty())
+                .map_or(u64::MAX, |all| all.saturating_sub(1)),
             inspector: Inspector::new(plan),
             hold: HoldBack::default(),
             deadline: Deadline::new(plan.limits.hold_deadline),
@@ -164,7 +171,8 @@ impl Inspecting {
 
     /// The next bytes before the release point, else the trailers once everything has left.
     fn release(&mut self) -> Option<Frame<Bytes>> {
-        if let Some(cleared) = self.hold.release(self.inspector.cleared_to().max(self.overdue_to)) {
+        let last = if self.finished { u64::MAX } else { self.last };
+        if let Some(cleared) = self.hold.release(self.inspector.cleared_to().max(self.overdue_to).min(last)) {
             self.deadline.stop();
             let bytes = cleared.into_bytes();
             self.counts.released += bytes.len() as u64;
@@ -261,7 +269,7 @@ impl Inspecting {
         }
         ready!(self.deadline.poll(cx));
         self.overdue_to = if self.prompt { self.inspector.taken() } else { self.inspector.deadline_to() };
-        if self.overdue_to > self.hold.released() { Poll::Ready(()) } else { Poll::Pending }
+        if self.overdue_to.min(self.last) > self.hold.released() { Poll::Ready(()) } else { Poll::Pending }
     }
 
     /// Reports the bytes that were counted since the last report.

@@ -20,6 +20,7 @@ const SIZE_DIGITS_MAX: u32 = 10;
 #[derive(Default)]
 pub(super) struct AwsChunked {
     part: Part,
+    begun: bool,
     /// Bytes of the current line.
     line: u32,
     size: u64,
@@ -113,6 +114,7 @@ impl AwsChunked {
 impl Decode for AwsChunked {
     fn decode(&mut self, input: &[u8], output: &mut [u8]) -> Result<Decoded, TroubleKind> {
         let mut done = Decoded { read: 0, written: 0 };
+        self.begun |= !input.is_empty();
         while done.read < input.len() && done.written < output.len() {
             match self.part {
                 Part::End => done.read = input.len(),
@@ -133,7 +135,7 @@ impl Decode for AwsChunked {
     fn may_end(&self) -> bool {
         match self.part {
             Part::End => true,
-            Part::Size => self.line == 0 && self.trailing == 0,
+            Part::Size => !self.begun,
             Part::Trailing => self.line == 0,
             _ => false,
         }

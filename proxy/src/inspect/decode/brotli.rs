@@ -97,14 +97,15 @@ impl Brotli {
         Ok(Decoded { read, written })
     }
 
+    /// Takes into account that `left` bytes of a metadata block are still to come.
     fn count_metadata(&mut self, left: u64) -> Result<(), TroubleKind> {
-        let new_block = left > self.metadata_left;
-        self.metadata_left = left;
-        if !new_block {
-            return Ok(());
+        if self.metadata_left == 0 {
+            self.hidden.begin();
         }
-        self.hidden.begin();
-        self.hidden.add(left, self.produced, "metadata block of a brotli stream")
+        // More than before: a block has begun, or more bytes of its size are known.
+        let news = left.saturating_sub(self.metadata_left);
+        self.metadata_left = left;
+        self.hidden.add(news, self.produced, "metadata block of a brotli stream")
     }
 }
 

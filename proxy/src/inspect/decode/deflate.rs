@@ -97,6 +97,7 @@ impl Deflate {
         }
         let mut inflate = Box::new(Inflate::new(zlib));
         let (decoded, ended) = inflate.run(&header, output)?;
+        debug_assert_eq!(decoded.read, header.len(), "two bytes yield less than any output has room for");
         self.0 = if ended { Part::End } else { Part::Stream(inflate) };
         Ok(Decoded { read: 1, written: decoded.written })
     }

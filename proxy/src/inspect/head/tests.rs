@@ -1,1 +1,131 @@
+use decant_detectors::Selection;
 
+use super::*;
+use crate::inspect::testing::{Recorder, TOKEN, rules};
+use crate::inspect::verdict::{Place, Ruling};
+
+/// What a scan finds: surface, field, view and offset of each.
+fn scan(direction: Direction, scan: impl FnOnce(&HeadScan<'_>) -> Result<(), Blocked>) -> Vec<String> {
+    let judge = Recorder::new(Ruling::Pass);
+    let rules = rules();
+    let selection = Arc::new(Selection::all(&rules));
+    let head = HeadScan { rules: &rules, selection: &selection, direction, judge: judge.as_ref() };
+    scan(&head).expect("everything passes");
+    assert!(
+        judge.found().iter().all(|(.., value)| value.eq_ignore_ascii_case(TOKEN)),
+        "the value is at hand"
+    );
+    let hits = judge.hits.lock().unwrap();
+    let show = |hit: &crate::inspect::Hit| {
+        let Place { surface, field, view, offset, .. } = &hit.place;
+        let field = field.as_ref().map_or("-", HeaderName::as_str);
+        format!("{} {field} [{view}] {offset}", surface.name())
+    };
+    hits.iter().map(|(hit, _)| show(hit)).collect()
+}
+
+fn token() -> &'static str {
+    std::str::from_utf8(TOKEN).expect("it is text")
+}
+
+fn request(method: &str, uri: &str, fields: &[(&str, &str)]) -> Vec<String> {
+    let method = Method::from_bytes(method.as_bytes()).expect("a method");
+    let headers = headers(fields);
+    scan(Direction::Request, |head| head.request(&method, &uri.parse().expect("a URI"), &headers))
+}
+
+fn headers(fields: &[(&str, &str)]) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for (name, value) in fields {
+        headers.append(
+            HeaderName::try_from(*name).expect("a name"),
+            HeaderValue::from_str(value).expect("a value"),
+        );
+    }
+    headers
+}
+
+fn percent(text: &str) -> String {
+    text.bytes().map(|byte| format!("%{byte:02x}")).collect()
+}
+
+#[test]
+fn every_part_of_a_request_is_scanned() {
+    let token = token();
+    let basic = base64::engine::general_purpose::STANDARD.encode(format!("user:{token}"));
+    /// Method, URI, fields, and what is found.
+    type Head<'a> = (&'a str, String, &'a [(&'a str, String)], &'a [&'a str]);
+    let cases: &[Head<'_>] = &[
+        ("GET", "/".into(), &[("accept", "*/*".into()), ("cookie", "a=b".into())], &[]),
+        (token, "/".into(), &[], &["method - [] 0"]),
+        ("GET", format!("/a/{token}/b"), &[], &["url - [] 3"]),
+        ("GET", format!("/?q={token}"), &[], &["url - [] 4"]),
+        ("GET", format!("http://{token}.example/x"), &[], &["url - [] 0"]),
+        ("GET", format!("/?q={}", percent(token)), &[], &["url - [percent] 4"]),
+        ("GET", format!("/?q={}", percent(&percent(token))), &[], &["url - [percent>percent] 4"]),
+        ("GET", format!("/%20{token}"), &[], &["url - [] 4", "url - [percent] 2"]),
+        ("GET", "/".into(), &[("x-key", token.into())], &["header x-key [] 7"]),
+        ("GET", "/".into(), &[("a", "b".into()), ("x-key", format!("a {token}"))], &["header x-key [] 9"]),
+        ("GET", "/".into(), &[("cookie", format!("s={token}; t=1"))], &["cookie cookie [] 10"]),
+        (
+            "GET",
+            "/".into(),
+            &[("authorization", format!("Bearer {token}"))],
+            &["authorization authorization [] 22"],
+        ),
+        (
+            "GET",
+            "/".into(),
+            &[("authorization", format!("bAsIC {basic}"))],
+            &["authorization authorization [base64] 5"],
+        ),
+        (
+            "GET",
+            "/".into(),
+            &[("proxy-authorization", format!("Basic  {}", basic.trim_end_matches('=')))],
+            &["authorization proxy-authorization [base64] 5"],
+        ),
+        ("GET", "/".into(), &[("authorization", "Basic not base64".into())], &[]),
+    ];
+    for (method, uri, fields, expected) in cases {
+        let fields: Vec<_> = fields.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        assert_eq!(request(method, uri, &fields), *expected, "{method} {uri} {fields:?}");
+    }
+}
+
+#[test]
+fn secrets_in_names_and_across_a_name_and_its_value_are_seen_as_they_stand() {
+    let name = token().to_ascii_lowercase();
+    assert_eq!(
+        request("GET", "/", &[(&name, "x")]),
+        ["header ghp_0123456789abcdefghijabcdefghij012345 [] 0"]
+    );
+    let (front, back) = token().split_at(20);
+    assert_eq!(request("GET", "/", &[(front, back)]), [""; 0], "a separator stands between them");
+}
+
+#[test]
+fn responses_and_trailers_are_scanned() {
+    let fields = headers(&[("set-cookie", &format!("s={}", token()))]);
+    let found = scan(Direction::Response, |head| head.response(Some(TOKEN), &fields));
+    assert_eq!(found, ["header - [] 0", "cookie set-cookie [] 14"]);
+    let found = scan(Direction::Response, |head| head.trailers(&fields));
+    assert_eq!(found, ["trailer set-cookie [] 14"]);
+}
+
+#[test]
+fn a_block_ends_the_scan() {
+    let judge = Recorder::new(Ruling::Block);
+    let rules = rules();
+    let selection = Arc::new(Selection::all(&rules));
+    let head = HeadScan {
+        rules: &rules,
+        selection: &selection,
+        direction: Direction::Request,
+        judge: judge.as_ref(),
+    };
+    let fields = headers(&[("x-key", token()), ("y-key", token())]);
+    let blocked = head.request(&Method::GET, &Uri::from_static("/"), &fields).expect_err("it is blocked");
+    assert_eq!((blocked.reason(), blocked.place().surface), ("detector", Surface::Header));
+    assert_eq!(judge.found().len(), 1, "nothing behind it is looked at");
+}

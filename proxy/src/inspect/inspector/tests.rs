@@ -12,16 +12,25 @@ fn run(inspector: &mut Inspector, chunks: &[&[u8]], mut step: impl FnMut(&Inspec
         while !rest.is_empty() {
             let done = inspector.push(rest)?;
             rest = &rest[done..];
+            let (cleared, deadline) = (inspector.cleared_to(), inspector.deadline_to());
+            assert!(cleared <= deadline && deadline <= inspector.taken(), "what is released is done with");
             step(inspector);
         }
     }
     inspector.finish()
 }
 
+/// An inspector that scans so many bytes a push.
+fn inspector(codings: &[Coding], judge: &Arc<Recorder>, budget: usize) -> Inspector {
+    let mut plan = plan(codings, judge);
+    plan.limits.decode_output_per_poll_bytes = budget;
+    Inspector::new(&plan)
+}
+
 /// Inspects a whole body under a judge that lets everything pass.
-fn inspect(codings: &[Coding], wire: &[u8], sizes: &[usize]) -> Arc<Recorder> {
+fn inspect(codings: &[Coding], wire: &[u8], sizes: &[usize], budget: usize) -> Arc<Recorder> {
     let judge = Recorder::new(Ruling::Pass);
-    let mut inspector = Inspector::new(&plan(codings, &judge));
+    let mut inspector = inspector(codings, &judge, budget);
     run(&mut inspector, &cut(wire, sizes), |_| {}).expect("everything passes");
     assert_eq!(inspector.cleared_to(), wire.len() as u64, "the end clears everything");
     judge
@@ -87,6 +96,11 @@ fn chunking() -> impl Strategy<Value = Vec<usize>> {
     ]
 }
 
+/// Bytes scanned in one push.
+fn budget() -> impl Strategy<Value = usize> {
+    prop::sample::select(&[1, 100, 5000, 256 << 10][..])
+}
+
 fn form() -> impl Strategy<Value = Form> {
     prop::sample::select(&Form::ALL[..])
 }
@@ -137,9 +151,10 @@ proptest! {
         planted in planted(),
         forms in prop::collection::vec(form(), 0..3),
         sizes in chunking(),
+        budget in budget(),
     ) {
         let (wire, codings) = wrap(&planted.body, &forms);
-        let judge = inspect(&codings, &wire, &sizes);
+        let judge = inspect(&codings, &wire, &sizes, budget);
         prop_assert_eq!(judge.trouble_kinds(), vec![]);
         let innermost = codings.iter().fold(View::RAW, |view, coding| view.then(coding.step())).to_string();
         let mut found: Vec<_> =
@@ -153,10 +168,11 @@ proptest! {
         planted in planted(),
         form in prop::option::of(form().prop_filter("it has an oracle", |form| form.oracle().is_some())),
         sizes in chunking(),
+        budget in budget(),
     ) {
         let (wire, codings) = wrap(&planted.body, form.as_slice());
         let judge = Recorder::new(Ruling::Pass);
-        let mut inspector = Inspector::new(&plan(&codings, &judge));
+        let mut inspector = inspector(&codings, &judge, budget);
         let mut receiver = Receiver { oracle: form.and_then(Form::oracle), has: 0 };
         let mut outcome = Ok(());
         let view = if codings.is_empty() { "" } else { codings[0].step().name() };
@@ -177,10 +193,11 @@ proptest! {
         planted in planted().prop_filter("it has a secret", |planted| !planted.secrets.is_empty()),
         form in prop::option::of(form().prop_filter("it has an oracle", |form| form.oracle().is_some())),
         sizes in chunking(),
+        budget in budget(),
     ) {
         let (wire, codings) = wrap(&planted.body, form.as_slice());
         let judge = Recorder::new(Ruling::Block);
-        let mut inspector = Inspector::new(&plan(&codings, &judge));
+        let mut inspector = inspector(&codings, &judge, budget);
         let mut released = 0;
         let blocked = run(&mut inspector, &cut(&wire, &sizes), |inspector| released = inspector.cleared_to());
         prop_assert!(matches!(blocked, Err(Blocked::Match(_))));
