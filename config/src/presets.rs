@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use crate::keyword::keywords;
 use crate::name::Name;
 use crate::policy::Route;
-use crate::policy::read::preset_route;
+use crate::policy::read::{ROUTE, route as read_route};
 use crate::value::date::Date;
 use crate::yaml::{Cx, Fields, Node, Row, Section, parse, text, word};
 
@@ -52,7 +52,24 @@ macro_rules! files {
     };
 }
 
-files!["pypi"];
+files![
+    "anthropic",
+    "openai",
+    "google-ai",
+    "github",
+    "gitlab",
+    "npm",
+    "pypi",
+    "crates",
+    "go",
+    "debian",
+    "ubuntu",
+    "alpine",
+    "docker-hub",
+    "ghcr",
+    "quay",
+    "huggingface",
+];
 
 static PRESETS: LazyLock<Vec<Preset>> = LazyLock::new(|| {
     let mut cx = Cx::default();
@@ -92,7 +109,7 @@ fn read_preset(name: &str, source: &str, cx: &mut Cx) -> Option<Preset> {
     let description = map.required(cx, "description", text);
     let checked = map.required(cx, "checked", word);
     let route = |node: &Node, cx: &mut Cx| {
-        let route = preset_route(&Fields::open(node, &crate::policy::read::ROUTE, cx)?, cx)?;
+        let route = read_route(&Fields::open(node, &ROUTE, cx)?, cx)?;
         Some(Route { preset: Some(name.clone()), ..route })
     };
     let read = map.list(cx, "read", route);
