@@ -13,7 +13,6 @@ use ipnet::IpNet;
 use crate::name::Name;
 use crate::policy::Mode;
 use crate::problem::Location;
-use crate::value::network::overlap;
 
 /// A known sender.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,13 +36,11 @@ pub struct Bottle {
 }
 
 impl Bottle {
-    /// True when some connection would fit both.
-    #[must_use]
-    pub fn overlaps(&self, other: &Self) -> bool {
-        let arrival = self.arrival.is_empty()
+    /// True when some connection could arrive as either's, its source apart.
+    pub(crate) fn arrives_with(&self, other: &Self) -> bool {
+        self.arrival.is_empty()
             || other.arrival.is_empty()
-            || self.arrival.iter().any(|address| other.arrival.contains(address));
-        arrival && self.sources.iter().any(|one| other.sources.iter().any(|two| overlap(one, two)))
+            || self.arrival.iter().any(|address| other.arrival.contains(address))
     }
 }
 

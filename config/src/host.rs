@@ -110,6 +110,9 @@ impl FromStr for HostPattern {
                 quoted(text)
             ));
         }
+        if rest.is_empty() && wildcard {
+            return Err(format!("{} names no host: write a name behind `*.`, or `*` alone", quoted(text)));
+        }
         match (wildcard, Host::parse(rest)?) {
             (false, Host::Name(name)) => Ok(Self::Exact(name)),
             (false, Host::Ip(address)) => Ok(Self::Ip(address)),
@@ -169,3 +172,6 @@ fn not_a_host(text: &str) -> String {
     };
     format!("{} is not a host: {reason}", quoted(text))
 }
+
+#[cfg(test)]
+mod tests;

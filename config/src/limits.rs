@@ -41,6 +41,7 @@ macro_rules! limits {
             least: $least,
             most: $most,
             set: |limits, raw| limits.$name = <$kind as LimitKind<$type>>::from_raw(raw),
+            get: |limits| <$kind as LimitKind<$type>>::to_raw(limits.$name),
         },)*];
     };
 }

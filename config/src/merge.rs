@@ -3,6 +3,8 @@
 //! Invariant: merging looks at keys and names alone, so a value is what one file wrote, never a mixture; and each value
 //! keeps the place it came from.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use crate::problem::quoted;
 use crate::yaml::{Cx, Node, Value};
 
@@ -24,6 +26,7 @@ pub(crate) fn merge(base: Node, over: Node, cx: &mut Cx) -> Node {
 fn at(base: Node, over: Node, path: &mut Vec<String>, cx: &mut Cx) -> Node {
     let value = match (base.value, over.value) {
         (Value::Map(base), Value::Map(over)) => Value::Map(maps(base, over, path, cx)),
+        (_, Value::Map(over)) => Value::Map(maps(Vec::new(), over, path, cx)),
         (Value::List(base), Value::List(over)) if is_named(path) => Value::List(lists(base, over, cx)),
         (_, Value::List(over)) if is_named(path) => Value::List(lists(Vec::new(), over, cx)),
         (_, over) => over,
@@ -59,11 +62,13 @@ struct Item {
 }
 
 fn lists(base: Vec<Node>, over: Vec<Node>, cx: &mut Cx) -> Vec<Node> {
+    refuse_twice(&over, cx);
     let item = |fresh| move |node: Node| Item { name: name_of(&node), node, fresh };
     let mut list: Vec<Item> = base.into_iter().map(item(false)).collect();
+    let known: BTreeSet<String> = list.iter().filter_map(|item| item.name.clone()).collect();
     for item in over.into_iter().map(item(true)) {
-        refuse_twice(&list, &item, cx);
-        let older = list.iter().position(|one| !one.fresh && one.name.is_some() && one.name == item.name);
+        let replaces = item.name.as_ref().is_some_and(|name| known.contains(name));
+        let older = list.iter().position(|one| replaces && !one.fresh && one.name == item.name);
         let place = place(&list, &item.node, cx);
         match (older, place) {
             (Some(older), None) => list[older] = item,
@@ -91,19 +96,14 @@ fn place(list: &[Item], node: &Node, cx: &mut Cx) -> Option<usize> {
     place
 }
 
-/// A name that is written out stands once in a list.
-fn refuse_twice(list: &[Item], item: &Item, cx: &mut Cx) {
-    let Some((key, name)) = written_name(&item.node) else { return };
-    let twin = list
-        .iter()
-        .filter(|one| one.fresh)
-        .filter_map(|one| written_name(&one.node))
-        .find(|(_, one)| *one == name);
-    if let Some((first, _)) = twin {
-        cx.problem(
-            &key.at,
-            format!("the name {} stands twice in this list: also in line {}", quoted(name), first.at.line),
-        );
+/// A name that is written out stands once in a list of one file.
+fn refuse_twice(items: &[Node], cx: &mut Cx) {
+    let mut lines = BTreeMap::new();
+    for (at, name) in items.iter().filter_map(written_name) {
+        if let Some(line) = lines.insert(name, at.at.line) {
+            let message = format!("the name {} stands twice in this list: also in line {line}", quoted(name));
+            cx.problem(&at.at, message);
+        }
     }
 }
 

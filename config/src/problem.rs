@@ -89,15 +89,20 @@ impl Problems {
         &self.inputs
     }
 
+    /// True when further ones are only counted.
+    pub(crate) fn is_full(&self) -> bool {
+        self.list.len() == PROBLEMS_MAX
+    }
+
     pub(crate) fn push(&mut self, at: &Location, message: impl Into<String>) {
-        let problem = Problem { at: at.clone(), message: message.into() };
-        if self.list.contains(&problem) {
+        if self.is_full() {
+            self.dropped += 1;
             return;
         }
-        if self.list.len() < PROBLEMS_MAX {
+        // A value that is read twice, alone and merged, is wrong twice.
+        let problem = Problem { at: at.clone(), message: message.into() };
+        if !self.list.contains(&problem) {
             self.list.push(problem);
-        } else {
-            self.dropped += 1;
         }
     }
 

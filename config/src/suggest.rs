@@ -5,7 +5,7 @@ use crate::problem::quoted;
 /// The word of `words` that `text` most likely stands for, if one is near enough.
 pub(crate) fn nearest<'a>(text: &str, words: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let text = text.to_ascii_lowercase();
-    let reach = (text.chars().count() / 3).clamp(1, 3);
+    let reach = text.chars().count().div_ceil(3).clamp(1, 3);
     words
         .into_iter()
         .map(|word| (distance(&text, &word.to_ascii_lowercase()), word))
@@ -57,3 +57,44 @@ fn distance(left: &str, right: &str) -> usize {
 
 /// Longer words are compared by their beginning: the cost grows with the product of both lengths.
 const WORD_CHARS_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_word_is_named() {
+        let words = ["enforce", "observe", "hosts", "ports", "on_match", "max_length"];
+        let cases = [
+            ("enforced", Some("enforce")),
+            ("obsreve", Some("observe")),
+            ("host", Some("hosts")),
+            ("Hosts", Some("hosts")),
+            ("prots", Some("ports")),
+            ("on-match", Some("on_match")),
+            ("maxlength", Some("max_length")),
+            ("banana", None),
+            ("x", None),
+            ("", None),
+        ];
+        for (text, wanted) in cases {
+            assert_eq!(nearest(text, words), wanted, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn distances() {
+        let cases = [
+            ("", "", 0),
+            ("a", "", 1),
+            ("ab", "ba", 1),
+            ("kitten", "sitting", 3),
+            ("abc", "abc", 0),
+            ("ca", "abc", 3),
+        ];
+        for (left, right, wanted) in cases {
+            assert_eq!(distance(left, right), wanted, "{left} {right}");
+            assert_eq!(distance(right, left), wanted, "{right} {left}");
+        }
+    }
+}

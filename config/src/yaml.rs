@@ -61,6 +61,10 @@ impl Cx {
     }
 
     pub(crate) fn unknown_key<'a>(&mut self, key: &Key, known: impl IntoIterator<Item = &'a str>) {
+        if self.problems.is_full() {
+            // Nobody will read it, and the search for a near word costs.
+            return self.problem(&key.at, "");
+        }
         let message = match key.text.as_str() {
             "<<" => "merge keys are not supported: write the keys out".into(),
             text => format!("unknown key {}{}", quoted(text), did_you_mean(text, known)),

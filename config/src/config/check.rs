@@ -1,10 +1,16 @@
 //! What only the whole configuration can tell: whether references resolve and bottles keep apart.
 
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use ipnet::IpNet;
+
+use super::files::EMBEDDED;
 use super::read::Top;
 use crate::bottle::Bottle;
 use crate::detectors::Merged;
 use crate::name::Name;
-use crate::problem::{Location, quoted};
+use crate::problem::quoted;
 use crate::suggest::did_you_mean;
 use crate::yaml::{Cx, Node, Value};
 
@@ -14,11 +20,11 @@ pub(super) fn whole(root: &Node, top: &Top, cx: &mut Cx) {
         known_policy(root, bottle, top, cx);
     }
     disjoint(&top.bottles, cx);
+    let names: BTreeSet<&str> = top.bottles.iter().map(|bottle| bottle.name.as_str()).collect();
     for item in items(root, "tests") {
         let Some(node) = item.get("bottle") else { continue };
-        let known = |name: &&str| top.bottles.iter().any(|bottle| bottle.name == **name);
-        if let Some(name) = node.as_text().filter(|name| !known(name)) {
-            let hint = did_you_mean(name, top.bottles.iter().map(|bottle| bottle.name.as_str()));
+        if let Some(name) = node.as_text().filter(|name| !names.contains(name)) {
+            let hint = did_you_mean(name, names.iter().copied());
             cx.problem(&node.at, format!("there is no bottle {}{hint}", quoted(name)));
         }
     }
@@ -29,27 +35,52 @@ fn known_policy(root: &Node, bottle: &Bottle, top: &Top, cx: &mut Cx) {
     let policies = root.get("policies");
     if policies.is_none_or(|policies| policies.get(&bottle.policy).is_none()) {
         let item = items(root, "bottles").iter().find(|item| item.at == bottle.at);
-        let at = item.and_then(|item| item.get("policy")).map_or(&bottle.at, |node| &node.at);
         let hint = did_you_mean(&bottle.policy, top.policies.keys().map(Name::as_str));
-        cx.problem(at, format!("there is no policy {}{hint}", quoted(&bottle.policy)));
-    }
-}
-
-fn disjoint(bottles: &[Bottle], cx: &mut Cx) {
-    for (index, bottle) in bottles.iter().enumerate() {
-        for earlier in bottles[..index].iter().filter(|earlier| earlier.overlaps(bottle)) {
-            let place = place(&earlier.at);
-            let message = format!(
-                "the sources of bottle `{}` overlap those of `{}` ({place}): no connection may fit two bottles",
-                bottle.name, earlier.name
-            );
-            cx.problem(&bottle.at, message);
+        let message = format!("there is no policy {}{hint}", quoted(&bottle.policy));
+        let named = item.and_then(|item| item.get("policy"));
+        match (named, policies) {
+            // Nobody can mend the embedded file: what removed its policy is the place to look.
+            (_, Some(policies)) if *bottle.at.file == *Path::new(EMBEDDED) => {
+                let fix = format!(
+                    "{message}, which the embedded bottle `{}` has: write `bottles` too",
+                    bottle.name
+                );
+                cx.problem(&policies.at, fix);
+            }
+            (Some(node), _) => cx.problem(&node.at, message),
+            (None, _) => cx.problem(&bottle.at, format!("{message}, which a bottle has that names none")),
         }
     }
 }
 
-fn place(at: &Location) -> String {
-    format!("line {} of {}", at.line, quoted(&at.file.to_string_lossy()))
+/// Notes each bottle that shares a connection with another. Sorted, a network follows those that contain it, so one
+/// pass finds them all.
+fn disjoint(bottles: &[Bottle], cx: &mut Cx) {
+    let mut sources: Vec<(IpNet, usize)> = Vec::new();
+    for (index, bottle) in bottles.iter().enumerate() {
+        sources.extend(bottle.sources.iter().map(|source| (*source, index)));
+    }
+    sources.sort();
+    let mut around: Vec<(IpNet, usize)> = Vec::new();
+    for (source, index) in sources {
+        while around.last().is_some_and(|(outer, _)| !outer.contains(&source)) {
+            around.pop();
+        }
+        let shares =
+            |other: &&(IpNet, usize)| other.1 != index && bottles[other.1].arrives_with(&bottles[index]);
+        if let Some((_, other)) = around.iter().find(shares) {
+            overlapping(&bottles[index.min(*other)], &bottles[index.max(*other)], cx);
+        }
+        around.push((source, index));
+    }
+}
+
+fn overlapping(earlier: &Bottle, later: &Bottle, cx: &mut Cx) {
+    let message = format!(
+        "the sources of bottle `{}` overlap those of `{}` at {}: no connection may fit two bottles",
+        later.name, earlier.name, earlier.at
+    );
+    cx.problem(&later.at, message);
 }
 
 /// Notes every reference to a detector or tag that does not exist.

@@ -21,6 +21,9 @@ const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// Files that a configuration is made of.
 const FILES_MAX: usize = 256;
 
+/// The name under which the embedded defaults stand in places.
+pub(super) const EMBEDDED: &str = "(embedded defaults)";
+
 /// What is in effect where nothing is configured.
 const DEFAULTS: &str = include_str!("../../defaults.yaml");
 
@@ -171,7 +174,7 @@ impl Reading {
             merged = merge(merged, node, &mut self.cx);
         }
         self.digest.update(DEFAULTS.as_bytes());
-        let defaults = parse_yaml(&Path::new("(embedded defaults)").into(), DEFAULTS, &mut self.cx);
+        let defaults = parse_yaml(&Path::new(EMBEDDED).into(), DEFAULTS, &mut self.cx);
         under(merged, defaults.expect("the embedded defaults are YAML"))
     }
 

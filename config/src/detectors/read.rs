@@ -18,7 +18,7 @@ const LENGTH_MAX: u64 = 64 * 1024;
 const WITHIN_MAX: u64 = 4096;
 
 pub(crate) static FILE: Section = Section {
-    path: "(detector file)",
+    path: "(detector file) ",
     rows: &[
         Row { key: "version", kind: "1", default: "1", words: "The format." },
         Row {

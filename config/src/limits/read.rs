@@ -14,6 +14,7 @@ pub(super) trait LimitKind<T> {
 
     /// The value; `raw` lies within the limit's range, which fits `T`.
     fn from_raw(raw: u64) -> T;
+    fn to_raw(value: T) -> u64;
     fn parse(text: &str) -> Result<u64, String>;
     fn show(raw: u64) -> String;
 }
@@ -28,11 +29,15 @@ pub(super) struct count;
 #[allow(non_camel_case_types)]
 pub(super) struct time;
 
-impl<T: TryFrom<u64>> LimitKind<T> for bytes {
+impl<T: TryFrom<u64> + TryInto<u64>> LimitKind<T> for bytes {
     const WORDS: &'static str = "size";
 
     fn from_raw(raw: u64) -> T {
         narrowed(raw)
+    }
+
+    fn to_raw(value: T) -> u64 {
+        widened(value)
     }
 
     fn parse(text: &str) -> Result<u64, String> {
@@ -44,11 +49,15 @@ impl<T: TryFrom<u64>> LimitKind<T> for bytes {
     }
 }
 
-impl<T: TryFrom<u64>> LimitKind<T> for count {
+impl<T: TryFrom<u64> + TryInto<u64>> LimitKind<T> for count {
     const WORDS: &'static str = "number";
 
     fn from_raw(raw: u64) -> T {
         narrowed(raw)
+    }
+
+    fn to_raw(value: T) -> u64 {
+        widened(value)
     }
 
     fn parse(text: &str) -> Result<u64, String> {
@@ -68,9 +77,12 @@ impl LimitKind<Duration> for time {
         Duration::from_millis(raw)
     }
 
+    fn to_raw(value: Duration) -> u64 {
+        u64::try_from(value.as_millis()).unwrap_or(u64::MAX)
+    }
+
     fn parse(text: &str) -> Result<u64, String> {
-        let millis = parse_duration(text)?.as_millis();
-        Ok(u64::try_from(millis).unwrap_or(u64::MAX))
+        parse_duration(text).map(Self::to_raw)
     }
 
     fn show(raw: u64) -> String {
@@ -80,6 +92,10 @@ impl LimitKind<Duration> for time {
 
 fn narrowed<T: TryFrom<u64>>(raw: u64) -> T {
     T::try_from(raw).ok().expect("every limit's range fits its type")
+}
+
+fn widened<T: TryInto<u64>>(value: T) -> u64 {
+    value.try_into().ok().expect("every limit's type fits 64 bits")
 }
 
 /// One limit.
@@ -94,6 +110,8 @@ pub(crate) struct Row {
     pub(crate) least: u64,
     pub(crate) most: u64,
     pub(super) set: fn(&mut Limits, u64),
+    /// Bytes, pieces or milliseconds.
+    pub(super) get: fn(&Limits) -> u64,
 }
 
 impl Row {
@@ -111,7 +129,7 @@ impl Row {
 pub(crate) fn limits(node: &Node, cx: &mut Cx) -> Option<Limits> {
     let mut limits = Limits::default();
     for (key, value) in node.entries(cx)? {
-        let Some(row) = ROWS.iter().find(|row| row.key == key.text) else {
+        let Some(row) = row(&key.text) else {
             cx.unknown_key(key, ROWS.iter().map(|row| row.key));
             continue;
         };
@@ -119,25 +137,37 @@ pub(crate) fn limits(node: &Node, cx: &mut Cx) -> Option<Limits> {
             (row.set)(&mut limits, raw);
         }
     }
-    related(&limits, node, cx);
+    related(&mut limits, node, cx);
     Some(limits)
 }
 
-/// Limits that bound each other.
-fn related(limits: &Limits, node: &Node, cx: &mut Cx) {
-    let pairs = [
-        ("connections_per_bottle", limits.connections_per_bottle, "connections", limits.connections),
-        (
-            "leaf_cache_entries_per_bottle",
-            limits.leaf_cache_entries_per_bottle,
-            "leaf_cache_entries",
-            limits.leaf_cache_entries,
-        ),
-    ];
-    for (small, part, large, whole) in pairs {
-        if part > whole {
-            let at = node.get(small).or_else(|| node.get(large)).unwrap_or(node);
-            cx.problem(&at.at, format!("`{small}` is {part}, more than `{large}`, which is {whole}"));
+/// Limits of which the first may not be above the second.
+const RELATED: [(&str, &str); 5] = [
+    ("header_bytes", "h1_buffer_bytes"),
+    ("connections_per_bottle", "connections"),
+    ("leaf_cache_entries_per_bottle", "leaf_cache_entries"),
+    ("h2_stream_window_bytes", "h2_connection_window_bytes"),
+    ("connect_attempt_delay", "connect_timeout"),
+];
+
+fn row(key: &str) -> Option<&'static Row> {
+    ROWS.iter().find(|row| row.key == key)
+}
+
+/// A default gives way to a value that was written; two written ones must agree.
+fn related(limits: &mut Limits, node: &Node, cx: &mut Cx) {
+    for (small, large) in RELATED {
+        let (Some(part), Some(whole)) = (row(small), row(large)) else { continue };
+        let (least, most) = ((part.get)(limits), (whole.get)(limits));
+        if least > most && node.get(small).is_none() {
+            (part.set)(limits, most);
+        } else if least > most {
+            let at = node.get(small).unwrap_or(node);
+            let (least, most) = ((part.show)(least), (whole.show)(most));
+            cx.problem(
+                &at.at,
+                format!("`{small}` is {least}, more than `{large}`, which is {most}: set both"),
+            );
         }
     }
 }

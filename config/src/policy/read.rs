@@ -3,12 +3,11 @@
 mod inspect;
 mod route;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 pub(crate) use inspect::{INSPECT, REQUEST, RESPONSE};
 pub(crate) use route::{
-    GIT, HEADER, MATCH, PATH, ROUTE, parse_field_name, parse_field_value, parse_method, preset_route,
-    routes_of,
+    GIT, HEADER, MATCH, PATH, ROUTE, parse_field_name, parse_field_value, parse_method, route, routes_of,
 };
 
 use super::{Policy, Route};
@@ -59,22 +58,22 @@ pub(crate) fn routes(node: &Node, cx: &mut Cx) -> Option<Vec<Route>> {
         let named = item.get("name").is_some();
         routes.extend(routes_of(item, cx).into_iter().map(|route| (named, route)));
     }
-    let mut taken: BTreeSet<Name> =
-        routes.iter().filter(|(named, _)| *named).map(|(_, route)| route.name.clone()).collect();
+    let mut taken: BTreeMap<Name, usize> =
+        routes.iter().filter(|(named, _)| *named).map(|(_, route)| (route.name.clone(), 1)).collect();
     for (_, route) in routes.iter_mut().filter(|(named, _)| !named) {
-        route.name = free_name(&route.name, &taken);
-        taken.insert(route.name.clone());
+        route.name = free_name(&route.name, &mut taken);
     }
     Some(routes.into_iter().map(|(_, route)| route).collect())
 }
 
-fn free_name(wanted: &Name, taken: &BTreeSet<Name>) -> Name {
+/// `wanted`, or with `#2`, `#3` and so on behind it; `taken` holds the last number that each name was given.
+fn free_name(wanted: &Name, taken: &mut BTreeMap<Name, usize>) -> Name {
     let mut name = wanted.clone();
-    for number in 2.. {
-        if !taken.contains(&name) {
-            break;
-        }
-        name = Name::new(&format!("{wanted}#{number}")).unwrap_or_else(|_| wanted.clone());
+    while taken.contains_key(&name) {
+        let last = taken.entry(wanted.clone()).or_insert(1);
+        *last += 1;
+        name = Name::new(&format!("{wanted}#{last}")).expect("a route's own words leave room for a number");
     }
+    taken.insert(name.clone(), 1);
     name
 }

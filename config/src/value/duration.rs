@@ -41,9 +41,10 @@ fn part(text: &str) -> Option<(u64, u64, &str)> {
 #[must_use]
 pub fn show_duration(duration: Duration) -> String {
     let millis = duration.as_millis();
+    // Only nothing at all is no whole number of milliseconds.
     let whole = |(_, unit): &&(&str, u64)| millis > 0 && millis.is_multiple_of(u128::from(*unit));
     match UNITS.iter().find(whole) {
         Some((unit, length)) => format!("{}{unit}", millis / u128::from(*length)),
-        None => format!("{millis}ms"),
+        None => "0s".into(),
     }
 }

@@ -11,12 +11,14 @@ use crate::problem::quoted;
 /// # Errors
 /// In words; also when bits beyond the prefix are set, since two readers would see two networks in that.
 pub(crate) fn parse_network(text: &str) -> Result<IpNet, String> {
-    if let Ok(address) = text.parse::<IpAddr>() {
-        return parse_address(&address.to_string()).map(IpNet::from);
-    }
-    let Ok(network) = text.parse::<IpNet>() else {
-        return Err(format!("{} is not a network: write one like 10.0.0.0/8 or 2001:db8::/32", quoted(text)));
+    let words = || format!("{} is not a network: write one like 10.0.0.0/8 or 2001:db8::/32", quoted(text));
+    let Some((address, prefix)) = text.split_once('/') else {
+        return refuse_mapped(text.parse().map_err(|_| words())?).map(IpNet::from);
     };
+    // The address is read apart: the library takes `010` for 10, where others read it as octal.
+    let address: IpAddr = address.parse().map_err(|_| words())?;
+    let prefix = super::digits(prefix).and_then(|prefix| u8::try_from(prefix).ok());
+    let network = prefix.and_then(|prefix| IpNet::new(address, prefix).ok()).ok_or_else(words)?;
     if network.addr() != network.network() {
         return Err(format!("{} has bits set beyond its prefix: write {}", quoted(text), network.trunc()));
     }
@@ -53,9 +55,4 @@ fn refuse_mapped(address: IpAddr) -> Result<IpAddr, String> {
         },
         IpAddr::V4(_) => Ok(address),
     }
-}
-
-/// True when some address lies in both.
-pub(crate) fn overlap(left: &IpNet, right: &IpNet) -> bool {
-    left.contains(right) || right.contains(left)
 }

@@ -1,6 +1,6 @@
 //! From text to a tree, within limits.
 //!
-//! Invariant: what a file can make of memory is bounded by [`NODES_MAX`] and [`DEPTH_MAX`], whatever its aliases say.
+//! Invariant: what a file can make of memory is bounded by [`NODES_MAX`], [`ENTRIES_MAX`] and [`DEPTH_MAX`], whatever its aliases say.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,6 +13,9 @@ use crate::problem::{Location, quoted};
 
 /// Values of one file, those that aliases repeat counted again.
 const NODES_MAX: usize = 200_000;
+
+/// Entries of one list or map: merging and checking compare them with each other.
+const ENTRIES_MAX: usize = 10_000;
 
 /// Lists and maps inside one another.
 const DEPTH_MAX: usize = 32;
@@ -173,11 +176,15 @@ impl Builder<'_> {
         }
         match self.open.last_mut().map(|open| &mut open.content) {
             None => self.root = Some(node),
-            Some(Content::List(items)) => items.push(node),
-            Some(Content::Map { entries, key, .. }) => match key.take() {
+            Some(Content::List(items)) if items.len() < ENTRIES_MAX => items.push(node),
+            Some(Content::Map { entries, key, .. }) if entries.len() < ENTRIES_MAX => match key.take() {
                 Some(key) => entries.push((key, node)),
                 None => return self.put_key(node),
             },
+            Some(_) => {
+                let message = format!("more than {ENTRIES_MAX} entries stand in one list or map");
+                return self.stop(&node.at, message);
+            }
         }
         Some(())
     }

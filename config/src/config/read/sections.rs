@@ -13,7 +13,7 @@ use crate::detectors::read::detector_override;
 use crate::host::Host;
 use crate::name::Name;
 use crate::problem::quoted;
-use crate::suggest::nearest;
+use crate::suggest::{did_you_mean, nearest};
 use crate::value::digits;
 use crate::value::network::{parse_address, parse_network, parse_socket_address};
 use crate::value::size::{MIB, parse_size, show_size};
@@ -299,7 +299,8 @@ fn roots(node: &Node, cx: &mut Cx) -> Option<Roots> {
         "system" => Some(Roots::System),
         // A bare word that is nearly one of the two is a slip, not a file.
         text if nearest(text, ["bundled", "system"]).is_some() => {
-            cx.refuse(node, crate::suggest::not_one_of(text, &["bundled", "system", "a path"]))
+            let hint = did_you_mean(text, ["bundled", "system"]);
+            cx.refuse(node, format!("{} is not `bundled`, `system` or a path{hint}", quoted(text)))
         }
         _ => node.path(cx).map(Roots::File),
     }

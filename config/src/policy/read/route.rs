@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use super::inspect::inspect;
 use crate::host::HostPattern;
 use crate::name::Name;
-use crate::policy::{Action, GitRule, HeaderRule, Inspect, PathRule, Route, RouteMatch, TlsAction};
+use crate::policy::{Action, GitRule, HeaderRule, PathRule, Route, RouteMatch, TlsAction};
 use crate::presets::{Access, preset};
 use crate::problem::quoted;
 use crate::suggest::did_you_mean;
@@ -174,8 +174,10 @@ fn renamed(name: &Name, preset: &Name, own: &Name) -> Option<Name> {
     Name::new(&format!("{own}{}", name.strip_prefix(preset.as_str())?)).ok()
 }
 
-fn route(map: &Fields<'_>, cx: &mut Cx) -> Option<Route> {
+/// Reads a route that is written out.
+pub(crate) fn route(map: &Fields<'_>, cx: &mut Cx) -> Option<Route> {
     if let Some(key) = map.key("access") {
+        map.optional(cx, "access", word::<Access>);
         cx.problem(&key.at, "`access` goes with `use`: write `methods` under `matches` instead");
     }
     let own_name = map.optional(cx, "name", name);
@@ -192,9 +194,7 @@ fn route(map: &Fields<'_>, cx: &mut Cx) -> Option<Route> {
     let hosts = hosts?;
     let first = hosts.first()?.to_string();
     Some(Route {
-        name: own_name
-            .or_else(|| Name::new(&first).ok())
-            .or_else(|| Name::new(&first[..NAMED_BYTES]).ok())?,
+        name: own_name.or_else(|| Name::new(first.get(..NAMED_BYTES).unwrap_or(&first)).ok())?,
         preset: None,
         hosts,
         ports: ports.unwrap_or_else(default_ports),
@@ -207,7 +207,7 @@ fn route(map: &Fields<'_>, cx: &mut Cx) -> Option<Route> {
     })
 }
 
-/// Of a host too long for a name, this much is one.
+/// As much of a host as names a route: a number finds room behind it.
 const NAMED_BYTES: usize = 120;
 
 pub(crate) fn default_ports() -> Vec<RangeInclusive<u16>> {
@@ -334,9 +334,4 @@ pub(crate) fn parse_field_value(text: &str) -> Result<String, String> {
         return Ok(text.to_owned());
     }
     Err(format!("{} is not the value of a header field", quoted(text)))
-}
-
-/// Whether a preset's own file is well formed is a matter for tests; this reads its routes.
-pub(crate) fn preset_route(map: &Fields<'_>, cx: &mut Cx) -> Option<Route> {
-    route(map, cx).map(|route| Route { inspect: Inspect::default(), ..route })
 }
