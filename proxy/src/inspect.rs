@@ -17,6 +17,8 @@ mod verdict;
 
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod throughput;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -88,17 +88,17 @@ impl Inspector {
         }
     }
 
-    /// Scans the next wire bytes, as many as one poll may. Returns how many are done with; the rest has to be pushed
-    /// again first, followed by whatever came after it. After an error the inspector is spent.
-    pub(crate) fn push(&mut self, wire: &[u8]) -> Result<usize, Blocked> {
-        let mut budget = self.limits.decode_output_per_poll_bytes.max(1);
+    /// Scans the next wire bytes, in all layers together about as many as `budget`, which is counted down. Returns how
+    /// many wire bytes are done with; the rest has to be pushed again first, followed by whatever came after it. After
+    /// an error the inspector is spent.
+    pub(crate) fn push(&mut self, wire: &[u8], budget: &mut usize) -> Result<usize, Blocked> {
         let mut done = 0;
-        while done < wire.len() && budget > 0 {
+        while done < wire.len() && *budget > 0 {
             if self.unit.length == 0 {
-                self.begin_unit(&wire[done..], &mut budget)?;
+                self.begin_unit(&wire[done..], budget)?;
             }
             let unit = &wire[done..done + self.unit.length];
-            if !self.drain(unit, &mut budget)? {
+            if !self.drain(unit, budget)? {
                 break;
             }
             done += unit.len();

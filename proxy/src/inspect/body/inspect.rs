@@ -109,7 +109,8 @@ impl Inspecting {
         B: Body<Data = Bytes> + Unpin,
         B::Error: Into<InnerError>,
     {
-        let frame = self.poll_release(inner, cx);
+        let mut budget = self.limits.decode_output_per_poll_bytes;
+        let frame = self.poll_release(inner, cx, &mut budget);
         self.report();
         frame
     }
@@ -118,6 +119,7 @@ impl Inspecting {
         &mut self,
         inner: &mut Option<B>,
         cx: &mut Context<'_>,
+        budget: &mut usize,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>>
     where
         B: Body<Data = Bytes> + Unpin,
@@ -131,7 +133,7 @@ impl Inspecting {
                 *inner = None;
                 return Poll::Ready(None);
             };
-            match self.poll_pull(body, cx) {
+            match self.poll_pull(body, cx, budget) {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(error)) => {
                     self.hold.discard();
@@ -155,8 +157,9 @@ impl Inspecting {
         B: Body<Data = Bytes> + Unpin,
         B::Error: Into<InnerError>,
     {
+        let mut budget = self.limits.decode_output_per_poll_bytes;
         while !self.finished && (whole || self.inspector.cleared_to() == 0) {
-            match self.poll_pull(inner, cx) {
+            match self.poll_pull(inner, cx, &mut budget) {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(error)) => {
                     self.report();
@@ -187,7 +190,12 @@ impl Inspecting {
     }
 
     /// Scans what is left of the chunk in work, else pulls the next frame.
-    fn poll_pull<B>(&mut self, inner: &mut B, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>>
+    fn poll_pull<B>(
+        &mut self,
+        inner: &mut B,
+        cx: &mut Context<'_>,
+        budget: &mut usize,
+    ) -> Poll<Result<(), BodyError>>
     where
         B: Body<Data = Bytes> + Unpin,
         B::Error: Into<InnerError>,
@@ -202,7 +210,7 @@ impl Inspecting {
                 },
             }
         }
-        let scanned = self.scan().and_then(|()| match self.is_busy() || !inner.is_end_stream() {
+        let scanned = self.scan(budget).and_then(|()| match self.is_busy() || !inner.is_end_stream() {
             true => Ok(()),
             // The last chunk: with the end in sight before it leaves, the end can leave with it.
             false => self.finish(),
@@ -221,10 +229,10 @@ impl Inspecting {
         }
     }
 
-    /// Scans as much of the chunk in work as one poll may.
-    fn scan(&mut self) -> Result<(), Blocked> {
+    /// Scans as much of the chunk in work as this poll may.
+    fn scan(&mut self, budget: &mut usize) -> Result<(), Blocked> {
         let taken = self.inspector.taken();
-        let done = self.inspector.push(self.hold.since(taken))? as u64;
+        let done = self.inspector.push(self.hold.since(taken), budget)? as u64;
         if self.inspector.is_undecoded() {
             self.counts.skipped += done;
         } else {

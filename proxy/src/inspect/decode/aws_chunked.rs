@@ -45,7 +45,7 @@ impl AwsChunked {
     fn frame_byte(&mut self, byte: u8) -> Result<(), TroubleKind> {
         self.line += 1;
         if self.line > LINE_MAX {
-            return Err(TroubleKind::HiddenRoom("line of an aws-chunked body"));
+            return Err(TroubleKind::Broken("a line of an aws-chunked body is too long"));
         }
         self.part = match (self.part, byte) {
             (Part::Size, digit) if digit.is_ascii_hexdigit() => self.size_digit(digit)?,
@@ -79,7 +79,7 @@ impl AwsChunked {
     fn trailing_byte(&mut self, byte: u8) -> Result<Part, TroubleKind> {
         self.trailing += 1;
         if self.trailing > TRAILING_MAX {
-            return Err(TroubleKind::HiddenRoom("trailing lines of an aws-chunked body"));
+            return Err(TroubleKind::Broken("the trailing lines of an aws-chunked body are too long"));
         }
         // An empty line is CR LF, or LF alone.
         let empty = self.line <= 2;

@@ -419,8 +419,12 @@ fn aws_chunked_framing_is_removed() {
             b"fffffffffff\r\n".to_vec(),
             TroubleKind::Broken("chunk size of an aws-chunked body is out of range"),
         ),
-        ("a long line", long, TroubleKind::HiddenRoom("line of an aws-chunked body")),
-        ("long trailing lines", trailing, TroubleKind::HiddenRoom("trailing lines of an aws-chunked body")),
+        ("a long line", long, TroubleKind::Broken("a line of an aws-chunked body is too long")),
+        (
+            "long trailing lines",
+            trailing,
+            TroubleKind::Broken("the trailing lines of an aws-chunked body are too long"),
+        ),
     ];
     for (what, wire, expected) in bad {
         refuse(what, Coding::AwsChunked, wire, expected);

@@ -5,12 +5,17 @@ use crate::inspect::Coding;
 use crate::inspect::testing::{Form, Oracle, Recorder, cut, plan};
 use crate::inspect::verdict::Ruling;
 
-/// Runs a body through an inspector, chunk by chunk; `step` sees it after each push.
-fn run(inspector: &mut Inspector, chunks: &[&[u8]], mut step: impl FnMut(&Inspector)) -> Result<(), Blocked> {
+/// Runs a body through an inspector, chunk by chunk and so many bytes a push; `step` sees it after each.
+fn run(
+    inspector: &mut Inspector,
+    chunks: &[&[u8]],
+    budget: usize,
+    mut step: impl FnMut(&Inspector),
+) -> Result<(), Blocked> {
     for chunk in chunks {
         let mut rest = *chunk;
         while !rest.is_empty() {
-            let done = inspector.push(rest)?;
+            let done = inspector.push(rest, &mut { budget })?;
             rest = &rest[done..];
             let (cleared, deadline) = (inspector.cleared_to(), inspector.deadline_to());
             assert!(cleared <= deadline && deadline <= inspector.taken(), "what is released is done with");
@@ -20,18 +25,11 @@ fn run(inspector: &mut Inspector, chunks: &[&[u8]], mut step: impl FnMut(&Inspec
     inspector.finish()
 }
 
-/// An inspector that scans so many bytes a push.
-fn inspector(codings: &[Coding], judge: &Arc<Recorder>, budget: usize) -> Inspector {
-    let mut plan = plan(codings, judge);
-    plan.limits.decode_output_per_poll_bytes = budget;
-    Inspector::new(&plan)
-}
-
 /// Inspects a whole body under a judge that lets everything pass.
 fn inspect(codings: &[Coding], wire: &[u8], sizes: &[usize], budget: usize) -> Arc<Recorder> {
     let judge = Recorder::new(Ruling::Pass);
-    let mut inspector = inspector(codings, &judge, budget);
-    run(&mut inspector, &cut(wire, sizes), |_| {}).expect("everything passes");
+    let mut inspector = Inspector::new(&plan(codings, &judge));
+    run(&mut inspector, &cut(wire, sizes), budget, |_| {}).expect("everything passes");
     assert_eq!(inspector.cleared_to(), wire.len() as u64, "the end clears everything");
     judge
 }
@@ -172,14 +170,14 @@ proptest! {
     ) {
         let (wire, codings) = wrap(&planted.body, form.as_slice());
         let judge = Recorder::new(Ruling::Pass);
-        let mut inspector = inspector(&codings, &judge, budget);
+        let mut inspector = Inspector::new(&plan(&codings, &judge));
         let mut receiver = Receiver { oracle: form.and_then(Form::oracle), has: 0 };
         let mut outcome = Ok(());
         let view = if codings.is_empty() { "" } else { codings[0].step().name() };
         let reported = || -> Vec<u64> {
             judge.found().into_iter().filter(|(v, ..)| v == view).map(|(_, at, _)| at).collect()
         };
-        run(&mut inspector, &cut(&wire, &sizes), |inspector| {
+        run(&mut inspector, &cut(&wire, &sizes), budget, |inspector| {
             if outcome.is_ok() {
                 outcome = receiver.check(&wire, inspector.cleared_to(), &planted, &reported());
             }
@@ -197,9 +195,9 @@ proptest! {
     ) {
         let (wire, codings) = wrap(&planted.body, form.as_slice());
         let judge = Recorder::new(Ruling::Block);
-        let mut inspector = inspector(&codings, &judge, budget);
+        let mut inspector = Inspector::new(&plan(&codings, &judge));
         let mut released = 0;
-        let blocked = run(&mut inspector, &cut(&wire, &sizes), |inspector| released = inspector.cleared_to());
+        let blocked = run(&mut inspector, &cut(&wire, &sizes), budget, |inspector| released = inspector.cleared_to());
         prop_assert!(matches!(blocked, Err(Blocked::Match(_))));
         Receiver { oracle: form.and_then(Form::oracle), has: 0 }.check(&wire, released, &planted, &[])?;
     }
