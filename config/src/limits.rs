@@ -92,6 +92,9 @@ limits! {
     /// How long a certificate authority that is made here is valid.
     ca_validity: time(Duration) = 3650 * DAY, in DAY, to 7300 * DAY;
 
+    /// How long clients have to fetch a new certificate authority before it signs.
+    ca_overlap: time(Duration) = 14 * DAY, in MINUTE, to 365 * DAY;
+
     // Connections.
     /// Time for a request's head to arrive, from its first byte.
     header_read_timeout: time(Duration) = 30 * SECOND, in 100 * MS, to 10 * MINUTE;
@@ -117,6 +120,8 @@ limits! {
     connect_timeout: time(Duration) = 10 * SECOND, in 50 * MS, to 5 * MINUTE;
     /// Time after which the next address of an origin is tried beside the one under way.
     connect_attempt_delay: time(Duration) = 250 * MS, in 10 * MS, to 2 * SECOND;
+    /// Time for one attempt to connect to one address.
+    connect_attempt_timeout: time(Duration) = 5 * SECOND, in 50 * MS, to 5 * MINUTE;
     /// Addresses of a name that are considered.
     connect_addresses: count(usize) = 16, in 1, to 64;
     /// Time that a connection to an origin is kept without use.
@@ -125,6 +130,13 @@ limits! {
     upstream_connections_per_target: count(usize) = 64, in 1, to 4096;
     /// Connections to origins kept without use.
     upstream_idle_connections: count(usize) = 256, in 1, to 65_536;
+
+    /// TLS sessions with origins that are kept for resumption, for one bottle.
+    tls_sessions_per_bottle: count(usize) = 64, in 1, to 4096;
+    /// Bytes of each of the two buffers of a tunnel that is passed through.
+    splice_buffer_bytes: bytes(usize) = 16 * KIB, in 4 * KIB, to MIB;
+    /// Time in a tunnel that is passed through without a byte, once one side has finished.
+    half_closed_timeout: time(Duration) = 30 * SECOND, in SECOND, to HOUR;
 
     // Inspection.
     /// Bytes of a request body that are scanned whole before the origin hears of the request.
