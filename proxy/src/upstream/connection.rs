@@ -1,0 +1,161 @@
+//! One connection to an upstream, HTTP/1.1 or HTTP/2, and the task that drives it.
+//!
+//! hyper's client splits a connection in two: a sender of requests, and a future that does the reading and writing.
+//! That future has to be polled while nobody waits for an answer (an idle connection must notice its end, an HTTP/2
+//! one answers pings), so each has a task of its own. It ends with its connection, which ends when the last sender
+//! is dropped; there is at most one a connection, and connections are bounded by the pool.
+
+use std::future::Future as _;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
+use std::time::Duration;
+
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::task::AbortHandle;
+
+use super::exchange::{Outgoing, RequestBody};
+use super::socket::Socket;
+
+/// Bounds of an HTTP/1.1 connection.
+#[derive(Clone, Debug)]
+pub(crate) struct Http1Settings {
+    /// Bytes that are read ahead, and that are gathered before they are written; at least 8 KiB, and no smaller than
+    /// a head.
+    pub(crate) buffer_bytes: usize,
+    /// Bytes of a response's head.
+    pub(crate) header_bytes: usize,
+    /// Fields of a response's head.
+    pub(crate) headers: usize,
+}
+
+/// Bounds of an HTTP/2 connection.
+#[derive(Clone, Debug)]
+pub(crate) struct Http2Settings {
+    /// Bytes that the upstream may send on one stream before they are read.
+    pub(crate) stream_window_bytes: u32,
+    /// Bytes that the upstream may send on all streams before they are read. h2 ends a connection on which many
+    /// small frames meet a small window: 1 MiB is enough.
+    pub(crate) connection_window_bytes: u32,
+    /// Streams at once, if the upstream allows as many.
+    pub(crate) streams: usize,
+    /// Bytes of a frame that the upstream may send.
+    pub(crate) frame_bytes: u32,
+    /// Bytes of a decoded list of header fields.
+    pub(crate) header_list_bytes: u32,
+    /// Bytes of a request's body that wait for the upstream's window, for each stream.
+    pub(crate) send_buffer_bytes: usize,
+    /// Streams that we reset and still remember, so that late frames for them are no error.
+    pub(crate) remembered_resets: usize,
+    /// Silence on a connection with open streams after which it is asked for a sign of life.
+    pub(crate) ping_interval: Duration,
+    /// Longest wait for that sign.
+    pub(crate) ping_timeout: Duration,
+}
+
+/// The task of a connection, aborted when this is dropped.
+struct Driver(Option<AbortHandle>);
+
+impl Driver {
+    fn spawn(connection: impl Future<Output = hyper::Result<()>> + Send + 'static) -> Self {
+        let task = tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "upstream connection ended");
+            }
+        });
+        Self(Some(task.abort_handle()))
+    }
+
+    /// Lets the task come to its own end.
+    fn leave(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        if let Some(task) = &self.0 {
+            task.abort();
+        }
+    }
+}
+
+/// An HTTP/1.1 connection. Dropping it aborts what runs on it.
+pub(super) struct Http1<B: RequestBody> {
+    pub(super) sender: http1::SendRequest<Outgoing<B>>,
+    driver: Driver,
+}
+
+impl<B: RequestBody> Http1<B> {
+    pub(super) async fn open<P: Unpin + Send + 'static>(
+        socket: Socket<P>,
+        settings: &Http1Settings,
+    ) -> hyper::Result<Self> {
+        let (sender, connection) = http1::Builder::new()
+            .max_buf_size(settings.buffer_bytes)
+            .max_header_size(settings.header_bytes)
+            .max_headers(settings.headers)
+            // As the client wrote them where that is known, else as most clients do.
+            .preserve_header_case(true)
+            .title_case_headers(true)
+            .handshake(TokioIo::new(socket))
+            .await?;
+        Ok(Self { sender, driver: Driver::spawn(connection) })
+    }
+
+    /// Ends the connection when what runs on it has ended.
+    pub(super) fn close(self) {
+        self.driver.leave();
+    }
+}
+
+/// An HTTP/2 connection, shared by its streams. It ends when its last stream has, after the pool has dropped it.
+pub(super) struct Http2<B: RequestBody> {
+    pub(super) sender: http2::SendRequest<Outgoing<B>>,
+    /// Streams that the upstream lets us open at once, as far as it has said so.
+    peer_limit: Arc<AtomicUsize>,
+    our_limit: usize,
+}
+
+impl<B: RequestBody> Http2<B> {
+    pub(super) async fn open<P: Unpin + Send + 'static>(
+        socket: Socket<P>,
+        settings: &Http2Settings,
+    ) -> hyper::Result<Self> {
+        let (sender, mut connection) = http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .adaptive_window(false)
+            .initial_stream_window_size(settings.stream_window_bytes)
+            .initial_connection_window_size(settings.connection_window_bytes)
+            .initial_max_send_streams(settings.streams)
+            .max_frame_size(settings.frame_bytes)
+            .max_header_list_size(settings.header_list_bytes)
+            .max_send_buf_size(settings.send_buffer_bytes)
+            .max_concurrent_reset_streams(settings.remembered_resets)
+            .max_pending_accept_reset_streams(settings.remembered_resets)
+            .keep_alive_interval(settings.ping_interval)
+            .keep_alive_timeout(settings.ping_timeout)
+            // Servers punish pings on idle connections; a dead one is found when it is used.
+            .keep_alive_while_idle(false)
+            .handshake(TokioIo::new(socket))
+            .await?;
+        let peer_limit = Arc::new(AtomicUsize::new(settings.streams));
+        let published = Arc::clone(&peer_limit);
+        Driver::spawn(std::future::poll_fn(move |cx| {
+            let polled: Poll<hyper::Result<()>> = Pin::new(&mut connection).poll(cx);
+            if polled.is_pending() {
+                published.store(connection.current_max_send_streams(), Ordering::Relaxed);
+            }
+            polled
+        }))
+        .leave();
+        Ok(Self { sender, peer_limit, our_limit: settings.streams })
+    }
+
+    /// Streams that may be open at once. Opening more would make h2 queue them behind each other.
+    pub(super) fn limit(&self) -> usize {
+        self.peer_limit.load(Ordering::Relaxed).min(self.our_limit)
+    }
+}
