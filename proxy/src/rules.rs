@@ -1,0 +1,149 @@
+//! Detectors, from text to automata.
+//!
+//! Owns the one place where a detector's two halves meet: what the engine runs (pattern, validator, context) and what
+//! policy needs to know about it (direction, severity, action, home). Invariant: index `n` of the facts is rule `n`
+//! of the set.
+
+use std::sync::Arc;
+
+use decant_config::{
+    DetectorFilter, DetectorSpec, DetectorsConfig, Directions, HostPattern, MatchAction, Problem, Severity,
+    Surface,
+};
+use decant_detectors::{
+    BuildError, BuildLimits, Context, Ignore, Rule, RuleId, RuleSet, RuleSetBuilder, Selection, Validator,
+};
+
+use crate::inspect::Direction;
+use crate::policy::covers;
+use crate::target::Host;
+
+/// Every detector of one configuration, compiled.
+#[derive(Debug)]
+pub(crate) struct Detectors {
+    pub(crate) rules: Arc<RuleSet>,
+    facts: Vec<Facts>,
+}
+
+/// What policy knows about a detector.
+#[derive(Debug)]
+pub(crate) struct Facts {
+    pub(crate) id: Arc<str>,
+    tags: Vec<String>,
+    direction: Directions,
+    pub(crate) severity: Severity,
+    pub(crate) action: MatchAction,
+    home_hosts: Vec<HostPattern>,
+    home_surfaces: Vec<Surface>,
+}
+
+impl Detectors {
+    /// Compiles every detector of `config`.
+    ///
+    /// # Errors
+    /// Every problem of every detector, each where it was written.
+    pub(crate) fn compile(config: &DetectorsConfig, limits: BuildLimits) -> Result<Self, Vec<Problem>> {
+        let mut problems = Vec::new();
+        let mut builder = RuleSetBuilder::new(limits);
+        for spec in &config.list {
+            match rule(spec) {
+                Ok(rule) => {
+                    builder.rule(rule);
+                }
+                Err(problem) => problems.push(problem),
+            }
+        }
+        let built = builder.build();
+        match built {
+            Ok(rules) if problems.is_empty() => {
+                Ok(Self { rules: Arc::new(rules), facts: config.list.iter().map(Facts::new).collect() })
+            }
+            Ok(_) => Err(problems),
+            Err(errors) => {
+                let place =
+                    |error: &BuildError| config.list.iter().find(|spec| spec.id.as_str() == error.rule());
+                problems.extend(
+                    errors.iter().filter_map(|error| Some(problem(place(error)?, error.to_string()))),
+                );
+                Err(problems)
+            }
+        }
+    }
+
+    /// What policy knows about `rule`.
+    pub(crate) fn facts(&self, rule: RuleId) -> &Facts {
+        &self.facts[rule.index()]
+    }
+
+    /// The facts of every detector, in the order of the set.
+    pub(crate) fn all(&self) -> &[Facts] {
+        &self.facts
+    }
+
+    /// The rules that `filter` chooses for `direction`.
+    pub(crate) fn select(&self, filter: &DetectorFilter, direction: Direction) -> Selection {
+        let chosen = self
+            .facts
+            .iter()
+            .filter(|facts| facts.looks_at(direction) && filter.selects(&facts.id, &facts.tags));
+        Selection::from_ids(&self.rules, chosen.filter_map(|facts| self.rules.rule_id(&facts.id)))
+    }
+}
+
+impl Facts {
+    fn new(spec: &DetectorSpec) -> Self {
+        Self {
+            id: spec.id.as_str().into(),
+            tags: spec.tags.iter().map(ToString::to_string).collect(),
+            direction: spec.direction,
+            severity: spec.severity,
+            action: spec.action,
+            home_hosts: spec.home.hosts.clone(),
+            home_surfaces: spec.home.surfaces.clone(),
+        }
+    }
+
+    fn looks_at(&self, direction: Direction) -> bool {
+        match direction {
+            Direction::Request => self.direction.requests(),
+            Direction::Response => self.direction.responses(),
+        }
+    }
+
+    /// Whether a match on `surface` of a message to or from `host` is where it belongs.
+    pub(crate) fn is_home(&self, host: &Host, surface: &str) -> bool {
+        let surface_fits =
+            self.home_surfaces.is_empty() || self.home_surfaces.iter().any(|home| home.as_str() == surface);
+        surface_fits && self.home_hosts.iter().any(|home| covers(home, host))
+    }
+}
+
+/// The half of a detector that the engine runs.
+///
+/// # Errors
+/// An unknown validator.
+pub(crate) fn rule(spec: &DetectorSpec) -> Result<Rule, Problem> {
+    let validator = match &spec.validate {
+        None => None,
+        Some(name) => match name.parse::<Validator>() {
+            Ok(validator) => Some(validator),
+            Err(error) => return Err(problem(spec, format!("detector `{}`: validate: {error}", spec.id))),
+        },
+    };
+    Ok(Rule {
+        id: spec.id.to_string(),
+        pattern: spec.pattern.clone(),
+        keywords: spec.keywords.clone(),
+        max_length: spec.max_length,
+        validator,
+        context: spec
+            .context
+            .as_ref()
+            .map(|context| Context { any: context.any.clone(), within: context.within }),
+        ignore: Ignore { patterns: spec.ignore.patterns.clone(), sha256: spec.ignore.sha256.clone() },
+    })
+}
+
+fn problem(spec: &DetectorSpec, message: String) -> Problem {
+    Problem { at: spec.at.clone(), message }
+}
