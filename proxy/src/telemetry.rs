@@ -1,0 +1,320 @@
+//! Metrics: every series the gateway exports, by name.
+//!
+//! Owns the registry. Invariant: label values are bounded. Bottles beyond `metrics_bottles` fold into `other`,
+//! detectors and reasons come from closed sets, and nothing is labelled by host, path or value. Series are touched
+//! at message ends or batched per poll, never per byte.
+
+use std::collections::HashSet;
+use std::sync::{Mutex, PoisonError};
+
+use prometheus::{
+    Encoder, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    TextEncoder,
+};
+
+use decant_config::{LogFormat, LogLevel};
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::fmt;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+
+use crate::http::refusal::Reason;
+
+/// Buckets of request and upstream durations, in seconds: from a cached answer to a long model reply.
+const SECONDS: [f64; 12] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 120.0, 600.0];
+
+/// The label of bottles beyond the bound.
+const OTHER: &str = "other";
+
+/// All metrics of one worker.
+pub(crate) struct Metrics {
+    registry: Registry,
+    bottles: Mutex<HashSet<String>>,
+    bottles_max: usize,
+    /// Exchanges by policy, bottle and verdict.
+    pub(crate) exchanges: IntCounterVec,
+    /// From the request's head to the last byte of the answer.
+    pub(crate) exchange_seconds: Histogram,
+    /// From the request's head sent upstream to the answer's head.
+    pub(crate) upstream_seconds: Histogram,
+    /// Body bytes by direction and state.
+    pub(crate) body_bytes: IntCounterVec,
+    /// Bytes held back now, by direction.
+    pub(crate) held_bytes: IntGaugeVec,
+    /// Findings by detector, direction and action.
+    pub(crate) findings: IntCounterVec,
+    /// Refusals by bottle and reason.
+    pub(crate) blocks: IntCounterVec,
+    /// Open connections by side.
+    pub(crate) connections: IntGaugeVec,
+    /// Upstream failures by cause.
+    pub(crate) upstream_errors: IntCounterVec,
+    /// Connections and requests turned away by limit.
+    pub(crate) shed: IntCounterVec,
+    /// Leaf certificates by result.
+    pub(crate) leaves: IntCounterVec,
+    /// Log lines that could not be written.
+    pub(crate) log_dropped: IntCounterVec,
+    /// Configuration reloads by result.
+    pub(crate) reloads: IntCounterVec,
+    resident: IntGauge,
+    config_info: IntGaugeVec,
+    ca_not_after: IntGauge,
+}
+
+impl Metrics {
+    /// Registers every series; those with a closed label set start at zero.
+    pub(crate) fn new(bottles_max: usize, pack: &str) -> Result<Self, prometheus::Error> {
+        let r = Registry::new();
+        let metrics = Self {
+            exchanges: counters(
+                &r,
+                "decant_exchanges_total",
+                "Exchanges, by verdict.",
+                &["policy", "bottle", "verdict"],
+            )?,
+            exchange_seconds: histogram(
+                &r,
+                "decant_exchange_seconds",
+                "Request head to last byte of the answer.",
+            )?,
+            upstream_seconds: histogram(
+                &r,
+                "decant_upstream_seconds",
+                "Request sent upstream to its answer's head.",
+            )?,
+            body_bytes: counters(
+                &r,
+                "decant_body_bytes_total",
+                "Body bytes, by what happened to them.",
+                &["direction", "state"],
+            )?,
+            held_bytes: gauges(&r, "decant_held_bytes", "Body bytes held back now.", &["direction"])?,
+            findings: counters(
+                &r,
+                "decant_findings_total",
+                "Findings, by action.",
+                &["detector", "direction", "action"],
+            )?,
+            blocks: counters(&r, "decant_blocks_total", "Refusals, by reason.", &["bottle", "reason"])?,
+            connections: gauges(&r, "decant_connections", "Open connections.", &["side"])?,
+            upstream_errors: counters(&r, "decant_upstream_errors_total", "Upstream failures.", &["cause"])?,
+            shed: counters(
+                &r,
+                "decant_memory_shed_total",
+                "Turned away because a limit was reached.",
+                &["limit"],
+            )?,
+            leaves: counters(
+                &r,
+                "decant_leaf_certificates_total",
+                "Leaf certificates asked for.",
+                &["result"],
+            )?,
+            log_dropped: counters(
+                &r,
+                "decant_log_dropped_total",
+                "Lines that could not be written.",
+                &["log"],
+            )?,
+            reloads: counters(&r, "decant_config_reloads_total", "Configuration reloads.", &["result"])?,
+            resident: gauge(&r, "decant_memory_resident_bytes", "Resident memory of the worker.")?,
+            config_info: gauges(&r, "decant_config_info", "The configuration in force.", &["sha256"])?,
+            ca_not_after: gauge(&r, "decant_ca_not_after_seconds", "When the CA ends, in Unix time.")?,
+            bottles: Mutex::default(),
+            bottles_max,
+            registry: r,
+        };
+        metrics.start_at_zero();
+        let build =
+            gauges(&metrics.registry, "decant_build_info", "Version and rule pack.", &["version", "pack"])?;
+        build.with_label_values(&[env!("CARGO_PKG_VERSION"), pack]).set(1);
+        gauge(&metrics.registry, "decant_worker_up", "Whether a worker serves.")?.set(1);
+        Ok(metrics)
+    }
+
+    fn start_at_zero(&self) {
+        for direction in ["request", "response"] {
+            for state in ["received", "scanned", "released", "skipped"] {
+                self.body_bytes.with_label_values(&[direction, state]).inc_by(0);
+            }
+            self.held_bytes.with_label_values(&[direction]).set(0);
+        }
+        for side in ["downstream", "upstream"] {
+            self.connections.with_label_values(&[side]).set(0);
+        }
+        for result in ["minted", "cached"] {
+            self.leaves.with_label_values(&[result]).inc_by(0);
+        }
+    }
+
+    /// Which configuration is in force.
+    pub(crate) fn set_config(&self, sha256: &str) {
+        self.config_info.reset();
+        self.config_info.with_label_values(&[sha256]).set(1);
+    }
+
+    /// How many leaf certificates were signed, and how many came out of the cache.
+    pub(crate) fn set_leaves(&self, (minted, cached): (u64, u64)) {
+        for (result, count) in [("minted", minted), ("cached", cached)] {
+            let counter = self.leaves.with_label_values(&[result]);
+            counter.inc_by(count.saturating_sub(counter.get()));
+        }
+    }
+
+    /// When the signing CA ends, in seconds of Unix time.
+    pub(crate) fn set_ca_not_after(&self, unix: i64) {
+        self.ca_not_after.set(unix);
+    }
+
+    /// The label for `bottle`: its own name while there is room, else `other`.
+    pub(crate) fn bottle_label<'a>(&self, bottle: &'a str) -> &'a str {
+        let mut known = self.bottles.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.contains(bottle) {
+            return bottle;
+        }
+        if known.len() >= self.bottles_max {
+            return OTHER;
+        }
+        known.insert(bottle.to_owned());
+        bottle
+    }
+
+    /// Counts one refusal.
+    pub(crate) fn blocked(&self, bottle: &str, reason: Reason) {
+        self.blocks.with_label_values(&[self.bottle_label(bottle), reason.as_str()]).inc();
+    }
+
+    /// The exposition text (Prometheus text format 0.0.4).
+    pub(crate) fn render(&self) -> Vec<u8> {
+        self.resident.set(resident_bytes().unwrap_or(0));
+        let mut text = Vec::new();
+        // Encoding into a Vec fails only for a family without metrics, and those are left out below.
+        let families: Vec<_> =
+            self.registry.gather().into_iter().filter(|family| !family.get_metric().is_empty()).collect();
+        if let Err(error) = TextEncoder::new().encode(&families, &mut text) {
+            tracing::error!(%error, "metrics could not be rendered");
+        }
+        text
+    }
+}
+
+/// Resident memory of this process in bytes, where the kernel tells (proc(5), `statm`).
+fn resident_bytes() -> Option<i64> {
+    let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: i64 = statm.split_whitespace().nth(1)?.parse().ok()?;
+    Some(pages * i64::try_from(rustix::param::page_size()).ok()?)
+}
+
+fn counters(
+    r: &Registry,
+    name: &str,
+    help: &str,
+    labels: &[&str],
+) -> Result<IntCounterVec, prometheus::Error> {
+    let vec = IntCounterVec::new(Opts::new(name, help), labels)?;
+    r.register(Box::new(vec.clone()))?;
+    Ok(vec)
+}
+
+fn gauges(r: &Registry, name: &str, help: &str, labels: &[&str]) -> Result<IntGaugeVec, prometheus::Error> {
+    let vec = IntGaugeVec::new(Opts::new(name, help), labels)?;
+    r.register(Box::new(vec.clone()))?;
+    Ok(vec)
+}
+
+fn gauge(r: &Registry, name: &str, help: &str) -> Result<IntGauge, prometheus::Error> {
+    let gauge = IntGauge::new(name, help)?;
+    r.register(Box::new(gauge.clone()))?;
+    Ok(gauge)
+}
+
+fn histogram(r: &Registry, name: &str, help: &str) -> Result<Histogram, prometheus::Error> {
+    let histogram = Histogram::with_opts(HistogramOpts::new(name, help).buckets(SECONDS.to_vec()))?;
+    r.register(Box::new(histogram.clone()))?;
+    Ok(histogram)
+}
+
+/// Starts the log on stderr, as `log` asks for. Called once, by the process that runs the gateway.
+pub(crate) fn init_log(log: &decant_config::Log) {
+    let level = match log.level {
+        LogLevel::Error => LevelFilter::ERROR,
+        LogLevel::Warn => LevelFilter::WARN,
+        LogLevel::Info => LevelFilter::INFO,
+        LogLevel::Debug => LevelFilter::DEBUG,
+        LogLevel::Trace => LevelFilter::TRACE,
+    };
+    // Other crates' lines can carry heads and addresses; only warnings of theirs are let through.
+    let filter = Targets::new()
+        .with_target("decant", level)
+        .with_target("decant_proxy", level)
+        .with_default(LevelFilter::WARN);
+    let registry = tracing_subscriber::registry().with(filter);
+    let output = fmt::layer().with_writer(std::io::stderr);
+    let begun = match log.format {
+        LogFormat::Json => registry.with(output.json().flatten_event(true)).try_init(),
+        LogFormat::Text => registry.with(output.with_ansi(false)).try_init(),
+    };
+    if let Err(error) = begun {
+        eprintln!("decant: the log could not be started: {error}");
+    }
+}
+
+/// A gauge held up by one for as long as this lives.
+pub(crate) struct Up(IntGauge);
+
+impl Up {
+    /// Raises `gauge` by one until dropped.
+    pub(crate) fn new(gauge: IntGauge) -> Self {
+        gauge.inc();
+        Self(gauge)
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+/// Body counters of one direction, resolved once so that the byte path touches plain atomics.
+#[derive(Clone)]
+pub(crate) struct BodyCounters {
+    /// Wire bytes read.
+    pub(crate) received: IntCounter,
+    /// Wire bytes that were scanned, in every layer.
+    pub(crate) scanned: IntCounter,
+    /// Wire bytes let through.
+    pub(crate) released: IntCounter,
+    /// Wire bytes let through without a look, by policy.
+    pub(crate) skipped: IntCounter,
+}
+
+impl BodyCounters {
+    /// The counters of `direction` (`request` or `response`).
+    pub(crate) fn new(metrics: &Metrics, direction: &str) -> Self {
+        let state = |state| metrics.body_bytes.with_label_values(&[direction, state]);
+        Self {
+            received: state("received"),
+            scanned: state("scanned"),
+            released: state("released"),
+            skipped: state("skipped"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bottles_beyond_the_bound_fold_into_other() {
+        let metrics = Metrics::new(2, "1").unwrap();
+        let labels: Vec<&str> = ["a", "b", "c", "a", "d"].iter().map(|b| metrics.bottle_label(b)).collect();
+        assert_eq!(labels, ["a", "b", OTHER, "a", OTHER]);
+        metrics.blocked("c", Reason::Policy);
+        let text = String::from_utf8(metrics.render()).unwrap();
+        assert!(text.contains("decant_blocks_total{bottle=\"other\",reason=\"policy\"} 1"), "{text}");
+        assert!(text.contains("decant_memory_resident_bytes "));
+    }
+}
