@@ -1,13 +1,23 @@
 //! The gateway: an HTTPS-intercepting forward proxy with constant memory per body.
+//!
+//! A connection comes in at `listen`, which pins the bottle it belongs to; `http` runs its requests, `policy` says
+//! where they may go, `tls` opens tunnels, `inspect` scans what streams through, `upstream` carries it on. `app` puts
+//! the parts together; [`cli`] is the door.
 #![forbid(unsafe_code)]
 
-#[allow(dead_code)]
+mod admin;
+mod app;
+mod audit;
+mod budget;
+pub mod cli;
+mod http;
 mod identity;
-#[allow(dead_code, unused_imports)]
 mod inspect;
-#[allow(dead_code)]
+mod listen;
 mod policy;
-#[allow(dead_code)]
+mod probe;
+mod rules;
 mod target;
-#[allow(dead_code, unused_imports)]
+mod telemetry;
 mod tls;
+mod upstream;

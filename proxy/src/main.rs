@@ -1,4 +1,8 @@
-//! The binary: see the library.
+//! `decant`: the gateway's command line.
 #![forbid(unsafe_code)]
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    decant_proxy::cli::main(std::env::args_os())
+}

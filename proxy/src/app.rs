@@ -1,0 +1,270 @@
+//! The composition root: configuration in, running gateway out.
+//!
+//! The only place that constructs what lives as long as the worker. Invariant: what a reload may change is in
+//! [`RuleBook`] and swapped whole; an exchange keeps the book it began with.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use decant_config::{Config, ExchangeLog, Problem, SecretSource, TokenSource};
+use ipnet::IpNet;
+use sha2::{Digest, Sha256};
+use time::OffsetDateTime;
+
+use crate::audit::Audit;
+use crate::budget::Budget;
+use crate::http::exchange::RequestBody;
+use crate::http::rate::Rate;
+use crate::identity::{Bottle, BottleKey, Entry, IdentityTable};
+use crate::listen::PlaceCounts;
+use crate::policy::{self, Policies, Policy};
+use crate::probe::Probe;
+use crate::rules::Detectors;
+use crate::telemetry::{BodyCounters, Metrics};
+use crate::tls::{Authority, AuthorityError, Leaves};
+use crate::upstream::Upstreams;
+
+/// Everything a reload may change.
+pub(crate) struct RuleBook {
+    pub(crate) detectors: Detectors,
+    pub(crate) policies: Policies,
+    pub(crate) identities: IdentityTable,
+    pub(crate) admin_from: Vec<IpNet>,
+    pub(crate) log_exchanges: ExchangeLog,
+    nothing: Arc<Policy>,
+}
+
+impl RuleBook {
+    /// Compiles `config`.
+    ///
+    /// # Errors
+    /// Every problem, each where it was written.
+    pub(crate) fn compile(config: &Config) -> Result<Self, Vec<Problem>> {
+        let detectors = Detectors::compile(&config.detectors, crate::budget::detectors(&config.limits))?;
+        let policies = policy::compile(config, &detectors)?;
+        let identities = identities(config)?;
+        let nothing = Policies::nothing(&detectors);
+        let (admin_from, log_exchanges) = (config.listen.admin_from.clone(), config.log.exchanges);
+        Ok(Self { detectors, policies, identities, admin_from, log_exchanges, nothing })
+    }
+
+    /// The policy of `bottle`.
+    pub(crate) fn policy_of(&self, bottle: &Bottle) -> Option<&Arc<Policy>> {
+        self.policies.get(&bottle.policy)
+    }
+
+    /// The policy of `bottle`, or one that allows nothing.
+    pub(crate) fn policy_or_nothing(&self, bottle: &Bottle) -> Arc<Policy> {
+        self.policy_of(bottle).unwrap_or(&self.nothing).clone()
+    }
+}
+
+fn identities(config: &Config) -> Result<IdentityTable, Vec<Problem>> {
+    let (mut entries, mut problems) = (Vec::new(), Vec::new());
+    for spec in &config.bottles {
+        match bottle(spec) {
+            Ok(bottle) => entries.extend(rows(spec, &bottle)),
+            Err(message) => problems.push(Problem { at: spec.at.clone(), message }),
+        }
+    }
+    let table = IdentityTable::new(entries);
+    match table {
+        Ok(table) if problems.is_empty() => Ok(table),
+        Ok(_) => Err(problems),
+        Err(overlap) => {
+            let at = config.bottles.first().map(|spec| spec.at.clone());
+            problems.extend(at.map(|at| Problem { at, message: overlap.to_string() }));
+            Err(problems)
+        }
+    }
+}
+
+fn bottle(spec: &decant_config::Bottle) -> Result<Arc<Bottle>, String> {
+    let token_sha256 = spec.token.as_ref().map(token_digest).transpose()?;
+    Ok(Arc::new(Bottle {
+        key: BottleKey { name: spec.name.to_arc(), epoch: 0 },
+        policy: spec.policy.to_arc(),
+        mode: spec.mode,
+        labels: spec.labels.clone(),
+        token_sha256,
+    }))
+}
+
+fn rows<'a>(spec: &'a decant_config::Bottle, bottle: &'a Arc<Bottle>) -> impl Iterator<Item = Entry> + 'a {
+    let arrivals: Vec<_> =
+        if spec.arrival.is_empty() { vec![None] } else { spec.arrival.iter().copied().map(Some).collect() };
+    spec.sources.iter().flat_map(move |source| {
+        let entry = |arrival| Entry { source: *source, arrival, bottle: bottle.clone() };
+        arrivals.clone().into_iter().map(entry).collect::<Vec<_>>()
+    })
+}
+
+fn token_digest(source: &TokenSource) -> Result<[u8; 32], String> {
+    match source {
+        TokenSource::Sha256(digest) => Ok(*digest),
+        TokenSource::Value(source) => Ok(Sha256::digest(secret(source)?).into()),
+    }
+}
+
+/// Reads a configured value; an empty one is an error, not a token that everybody has.
+fn secret(source: &SecretSource) -> Result<String, String> {
+    let (value, named) = match source {
+        SecretSource::Env(name) => (std::env::var(name).ok(), format!("environment variable `{name}`")),
+        SecretSource::File(path) => {
+            (std::fs::read_to_string(path).ok(), format!("file `{}`", path.display()))
+        }
+    };
+    let value = value.ok_or_else(|| format!("the {named} cannot be read"))?;
+    let value = value.strip_suffix('\n').unwrap_or(&value);
+    if value.is_empty() { Err(format!("the {named} is empty")) } else { Ok(value.to_owned()) }
+}
+
+/// One worker's gateway.
+pub(crate) struct Gateway {
+    pub(crate) leaves: Leaves,
+    pub(crate) upstreams: Upstreams<RequestBody>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) audit: Audit,
+    pub(crate) probe: Probe,
+    pub(crate) budget: Budget,
+    pub(crate) refusals: Rate,
+    pub(crate) places: Arc<PlaceCounts>,
+    pub(crate) request_bytes: BodyCounters,
+    pub(crate) response_bytes: BodyCounters,
+    pub(crate) proxy_address: SocketAddr,
+    /// The CA's certificate, for people and scripts on this host.
+    pub(crate) ca_file: PathBuf,
+    book: RwLock<Arc<RuleBook>>,
+    ids: Ids,
+}
+
+impl Gateway {
+    /// The rules in force now.
+    pub(crate) fn book(&self) -> Arc<RuleBook> {
+        self.book.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Puts new rules in force for whatever begins from now on.
+    pub(crate) fn swap(&self, book: RuleBook) {
+        *self.book.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(book);
+    }
+
+    /// A new request id.
+    pub(crate) fn request_id(&self) -> String {
+        self.ids.next()
+    }
+}
+
+/// Request ids: unique in this process by count, across processes by a random beginning.
+struct Ids {
+    start: u32,
+    next: AtomicU64,
+}
+
+impl Ids {
+    fn new() -> Self {
+        let mut random = [0; 4];
+        // Without randomness ids are still unique in this process, which is all that logs need.
+        let _ = rustls::crypto::aws_lc_rs::default_provider().secure_random.fill(&mut random);
+        Self { start: u32::from_be_bytes(random), next: AtomicU64::new(1) }
+    }
+
+    fn next(&self) -> String {
+        format!("{:08x}{:08x}", self.start, self.next.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+impl Gateway {
+    /// Builds the gateway that serves `proxies`.
+    ///
+    /// # Errors
+    /// In words: a state folder, a CA, roots or resolvers that cannot be used.
+    pub(crate) fn build(
+        config: &Config,
+        book: RuleBook,
+        proxies: &[SocketAddr],
+    ) -> Result<Arc<Self>, BuildError> {
+        let budget = Budget::new(&config.limits);
+        prepare_state_dir(&config.state_dir).map_err(|error| BuildError::new("state_dir", error))?;
+        let authority = authority(config, &budget, OffsetDateTime::now_utc())
+            .map_err(|error| BuildError::new("tls.ca", error))?;
+        let ca_file =
+            publish_ca(&config.state_dir, &authority).map_err(|error| BuildError::new("state_dir", error))?;
+        let metrics = Metrics::new(config.metrics.bottles, decant_detectors::pack::PACK_VERSION)
+            .map_err(|error| BuildError::new("metrics", error))?;
+        metrics.set_ca_not_after(authority.not_after().unix_timestamp());
+        metrics.set_config(&config.sha256.iter().map(|byte| format!("{byte:02x}")).collect::<String>());
+        let leaves =
+            Leaves::new(authority, budget.leaves.clone()).map_err(|error| BuildError::new("tls", error))?;
+        let upstreams = Upstreams::new(crate::budget::upstream(config, proxies))
+            .map_err(|error| BuildError::new("upstream", error))?;
+        let audit = Audit::open(&config.state_dir, budget.findings_file_bytes, budget.findings_files)
+            .map_err(|error| BuildError::new("state_dir", error))?;
+        Ok(Arc::new(Self {
+            leaves,
+            upstreams,
+            audit,
+            probe: Probe::new().map_err(|error| BuildError::new("probe", error))?,
+            refusals: Rate::new(budget.refusals_per_second),
+            places: PlaceCounts::new(budget.connections, budget.connections_per_bottle),
+            request_bytes: BodyCounters::new(&metrics, "request"),
+            response_bytes: BodyCounters::new(&metrics, "response"),
+            metrics: Arc::new(metrics),
+            proxy_address: proxies
+                .first()
+                .copied()
+                .ok_or_else(|| BuildError::new("listen.proxy", "no address"))?,
+            ca_file,
+            book: RwLock::new(Arc::new(book)),
+            ids: Ids::new(),
+            budget,
+        }))
+    }
+}
+
+/// The authority that signs: the operator's, or the one in the state folder, made if there is none.
+pub(crate) fn authority(
+    config: &Config,
+    budget: &Budget,
+    now: OffsetDateTime,
+) -> Result<Authority, AuthorityError> {
+    match &config.ca {
+        Some(files) => Authority::from_files(&files.cert, &files.key, now),
+        None => Authority::load_or_create(&config.state_dir, &budget.authority, now),
+    }
+}
+
+/// Puts the CA's certificate where a command line can name it.
+fn publish_ca(dir: &Path, authority: &Authority) -> std::io::Result<PathBuf> {
+    let file = dir.join("ca.pem");
+    std::fs::write(&file, authority.pem())?;
+    Ok(file)
+}
+
+/// Makes the state folder, for its owner alone.
+fn prepare_state_dir(dir: &Path) -> std::io::Result<()> {
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)
+}
+
+/// What kept the gateway from being built, and the setting it belongs to.
+#[derive(Debug)]
+pub(crate) struct BuildError {
+    setting: &'static str,
+    cause: String,
+}
+
+impl BuildError {
+    fn new(setting: &'static str, cause: impl fmt::Display) -> Self {
+        Self { setting, cause: cause.to_string() }
+    }
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.setting, self.cause)
+    }
+}

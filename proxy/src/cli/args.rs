@@ -1,0 +1,118 @@
+//! The arguments of every command.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+
+/// The egress gateway of a host that runs coding agents in sandboxes.
+#[derive(Parser)]
+#[command(name = "decant", version, disable_help_subcommand = true)]
+pub(super) struct Args {
+    #[command(subcommand)]
+    pub(super) command: Command,
+}
+
+#[derive(Subcommand)]
+pub(super) enum Command {
+    /// Start the gateway
+    Run(RunArgs),
+    /// Check a configuration: parse it, compile every detector, run every example; all problems at once
+    Check(ConfigArgs),
+    /// Run the gateway's own scanner over files and folders
+    Scan(ScanArgs),
+    /// List every detector, one a line
+    Detectors(ConfigArgs),
+    /// Show one detector: what it matches, its limits, its home, its examples
+    Explain(ExplainArgs),
+    /// Show, export or rotate the certificate authority
+    Ca(CaArgs),
+    /// Exit 0 when a request through the data path works
+    Health(HealthArgs),
+}
+
+#[derive(ClapArgs)]
+pub(super) struct ConfigArgs {
+    /// A configuration file, or a folder of them; later ones win [default: embedded]
+    #[arg(long, value_name = "FILE|DIR")]
+    pub(super) config: Vec<PathBuf>,
+    /// Where the CA, logs and keys are kept [default: the XDG state folder; /var/lib/decant for root]
+    #[arg(long, value_name = "DIR")]
+    pub(super) state_dir: Option<PathBuf>,
+}
+
+#[derive(ClapArgs)]
+pub(super) struct RunArgs {
+    #[command(flatten)]
+    pub(super) config: ConfigArgs,
+    /// Listen here for bottles [default: 127.0.0.1:9099]
+    #[arg(long, value_name = "ADDR")]
+    pub(super) proxy: Option<SocketAddr>,
+    /// Listen here for operators [default: 127.0.0.1:9190]
+    #[arg(long, value_name = "ADDR")]
+    pub(super) admin: Option<SocketAddr>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+pub(super) enum ScanDirection {
+    Request,
+    Response,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Format {
+    Text,
+    Json,
+}
+
+#[derive(ClapArgs)]
+pub(super) struct ScanArgs {
+    #[command(flatten)]
+    pub(super) config: ConfigArgs,
+    /// Run the detectors of this direction
+    #[arg(long, value_enum, default_value = "request")]
+    pub(super) direction: ScanDirection,
+    /// The content coding of the input, as in Content-Encoding
+    #[arg(long, value_name = "CODING")]
+    pub(super) coding: Option<String>,
+    /// How findings are printed
+    #[arg(long, value_enum, default_value = "text")]
+    pub(super) format: Format,
+    /// Files and folders; `-` is standard input
+    #[arg(required = true, value_name = "PATH|-")]
+    pub(super) paths: Vec<PathBuf>,
+}
+
+#[derive(ClapArgs)]
+pub(super) struct ExplainArgs {
+    #[command(flatten)]
+    pub(super) config: ConfigArgs,
+    /// The detector
+    pub(super) id: String,
+}
+
+#[derive(ClapArgs)]
+pub(super) struct CaArgs {
+    #[command(flatten)]
+    pub(super) config: ConfigArgs,
+    /// What to do
+    #[command(subcommand)]
+    pub(super) action: CaAction,
+}
+
+#[derive(Subcommand)]
+pub(super) enum CaAction {
+    /// Fingerprint and validity
+    Show,
+    /// The certificate as PEM on stdout
+    Export,
+    /// Make a new CA; the bundle holds both until the overlap ends
+    Rotate,
+}
+
+#[derive(ClapArgs)]
+pub(super) struct HealthArgs {
+    /// The gateway's admin address
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9190", env = "DECANT_ADMIN")]
+    pub(super) admin: SocketAddr,
+}

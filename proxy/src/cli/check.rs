@@ -1,0 +1,67 @@
+//! `decant check`: everything that can be wrong about a configuration, found before it runs.
+
+use std::sync::Arc;
+
+use decant_config::{Config, DetectorSpec, Problem};
+use decant_detectors::{Event, Scanner, Selection};
+
+use super::args::ConfigArgs;
+use super::{Exit, Failure, load};
+use crate::app::RuleBook;
+use crate::rules::Detectors;
+
+/// Runs the command. Problems go to stderr, one a line.
+pub(super) fn run(args: &ConfigArgs) -> Result<Exit, Failure> {
+    let config = match load::config(args) {
+        Ok(config) => config,
+        Err(failure) => {
+            eprintln!("{}", failure.message.trim_end());
+            return Ok(Exit::Found);
+        }
+    };
+    let problems = match RuleBook::compile(&config) {
+        Ok(book) => wrong_examples(&config, &book.detectors),
+        Err(problems) => problems,
+    };
+    for problem in &problems {
+        eprintln!("{problem}");
+    }
+    if !problems.is_empty() {
+        return Ok(Exit::Found);
+    }
+    println!(
+        "fine: {} bottles, {} policies, {} detectors, {} exceptions",
+        config.bottles.len(),
+        config.policies.len(),
+        config.detectors.list.len(),
+        config.exceptions.len()
+    );
+    Ok(Exit::Fine)
+}
+
+/// Every example that does not do what it is there to show.
+fn wrong_examples(config: &Config, detectors: &Detectors) -> Vec<Problem> {
+    config.detectors.list.iter().flat_map(|spec| wrong_examples_of(spec, detectors)).collect()
+}
+
+fn wrong_examples_of(spec: &DetectorSpec, detectors: &Detectors) -> Vec<Problem> {
+    let problem = |message: String| Problem { at: spec.at.clone(), message };
+    let missed =
+        spec.examples.matching.iter().enumerate().filter(|(_, text)| !matches(spec, detectors, text));
+    let missed = missed
+        .map(|(index, _)| problem(format!("detector `{}`: examples.match[{index}] does not match", spec.id)));
+    let caught = spec.examples.ignored.iter().enumerate().filter(|(_, text)| matches(spec, detectors, text));
+    let caught =
+        caught.map(|(index, _)| problem(format!("detector `{}`: examples.ignore[{index}] matches", spec.id)));
+    missed.chain(caught).collect()
+}
+
+/// Whether the detector, alone, finds something in `text`.
+fn matches(spec: &DetectorSpec, detectors: &Detectors, text: &str) -> bool {
+    let selection = Selection::from_ids(&detectors.rules, detectors.rules.rule_id(spec.id.as_str()));
+    let mut scanner = Scanner::new(detectors.rules.clone(), Arc::new(selection));
+    let mut events = Vec::new();
+    scanner.push(text.as_bytes(), &mut events);
+    scanner.finish(&mut events);
+    events.iter().any(|event| matches!(event, Event::Match(_)))
+}

@@ -1,0 +1,96 @@
+//! `decant detectors` and `decant explain`: what runs, and what the engine makes of it.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+
+use decant_config::{Config, DetectorSpec, HostPattern};
+
+use super::args::{ConfigArgs, ExplainArgs};
+use super::{Exit, Failure, load, printable};
+use crate::rules::Detectors;
+
+/// Lists every detector, one a line.
+pub(super) fn list(args: &ConfigArgs) -> Result<Exit, Failure> {
+    let config = load::config(args)?;
+    let mut text = String::new();
+    for spec in &config.detectors.list {
+        let tags: Vec<&str> = spec.tags.iter().map(|tag| tag.as_str()).collect();
+        let (id, direction, action) = (&spec.id, spec.direction, spec.action);
+        line(
+            &mut text,
+            format_args!("{id:<36} {direction:<9} {action:<7} {:<7} {}", spec.severity, tags.join(",")),
+        );
+    }
+    print(&text)
+}
+
+/// Explains one detector.
+pub(super) fn explain(args: &ExplainArgs) -> Result<Exit, Failure> {
+    let config = load::config(&args.config)?;
+    let Some(spec) = config.detectors.list.iter().find(|spec| spec.id.as_str() == args.id) else {
+        return Err(Failure::usage(format!(
+            "no detector is called `{}`; `decant detectors` lists them",
+            printable(&args.id)
+        )));
+    };
+    print(&explanation(&config, spec)?)
+}
+
+fn explanation(config: &Config, spec: &DetectorSpec) -> Result<String, Failure> {
+    let limits = crate::budget::detectors(&config.limits);
+    let detectors =
+        Detectors::compile(&config.detectors, limits).map_err(|problems| load::report(&problems))?;
+    let mut text = String::new();
+    line(&mut text, format_args!("{}: {}", spec.id, printable(&spec.description)));
+    line(&mut text, format_args!("defined      {}", spec.at));
+    line(&mut text, format_args!("direction    {}", spec.direction));
+    line(&mut text, format_args!("severity     {}", spec.severity));
+    line(&mut text, format_args!("action       {}", spec.action));
+    line(&mut text, format_args!("pattern      {}", printable(&spec.pattern)));
+    line(&mut text, format_args!("validate     {}", spec.validate.as_deref().unwrap_or("none")));
+    if let Some(context) = &spec.context {
+        line(
+            &mut text,
+            format_args!("context      one of {} within {} bytes", context.any.join(", "), context.within),
+        );
+    }
+    line(&mut text, format_args!("home         {}", home(spec)));
+    if let Some(rule) = detectors.rules.rule_id(spec.id.as_str()) {
+        let info = detectors.rules.info(rule);
+        line(&mut text, format_args!("starts at    {}", printable(&info.anchor.to_string())));
+        line(&mut text, format_args!("length       {} to {} bytes", info.min_length, info.max_length));
+        line(&mut text, format_args!("looks back   {} bytes before what it starts at", info.look_behind));
+        line(&mut text, format_args!("automaton    {} bytes", info.automaton_bytes));
+    }
+    for example in &spec.examples.matching {
+        line(&mut text, format_args!("matches      {}", printable(example)));
+    }
+    for example in &spec.examples.ignored {
+        line(&mut text, format_args!("ignores      {}", printable(example)));
+    }
+    Ok(text)
+}
+
+fn home(spec: &DetectorSpec) -> String {
+    let hosts: Vec<String> = spec.home.hosts.iter().map(HostPattern::to_string).collect();
+    let surfaces: Vec<&str> = spec.home.surfaces.iter().map(|surface| surface.as_str()).collect();
+    match (hosts.is_empty(), surfaces.is_empty()) {
+        (true, _) => "none: it acts everywhere".to_owned(),
+        (false, true) => format!("expected in requests to {}", hosts.join(", ")),
+        (false, false) => format!("expected in requests to {} in {}", hosts.join(", "), surfaces.join(", ")),
+    }
+}
+
+fn line(text: &mut String, line: std::fmt::Arguments<'_>) {
+    // Writing to a String does not fail.
+    let _ = writeln!(text, "{line}");
+}
+
+fn print(text: &str) -> Result<Exit, Failure> {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failure::internal(format!("stdout: {error}")))
+        }
+        _ => Ok(Exit::Fine),
+    }
+}

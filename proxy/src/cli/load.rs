@@ -1,0 +1,62 @@
+//! Reading the configuration that the arguments name.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use decant_config::{Config, Environment, Overrides, Problem};
+use decant_detectors::pack;
+
+use super::Failure;
+use super::args::ConfigArgs;
+
+/// Where the configuration comes from; read again at each reload.
+pub(super) struct Source {
+    files: Vec<PathBuf>,
+    overrides: Overrides,
+}
+
+impl Source {
+    /// The configuration of `args`, with the addresses that the command line gives.
+    pub(super) fn new(args: &ConfigArgs, proxy: Option<SocketAddr>, admin: Option<SocketAddr>) -> Self {
+        let overrides = Overrides {
+            state_dir: args.state_dir.clone(),
+            proxy: proxy.into_iter().collect(),
+            admin,
+            environment: environment(),
+            pack: Some(pack::FILES),
+        };
+        Self { files: args.config.clone(), overrides }
+    }
+
+    /// Reads it.
+    ///
+    /// # Errors
+    /// All problems at once, each as `file:line:col: message`.
+    pub(super) fn load(&self) -> Result<Config, Failure> {
+        decant_config::load(&self.files, &self.overrides).map_err(Failure::config)
+    }
+}
+
+/// Reads the configuration of a command that takes no addresses.
+pub(super) fn config(args: &ConfigArgs) -> Result<Config, Failure> {
+    Source::new(args, None, None).load()
+}
+
+/// Problems that were found behind the configuration's own: patterns, tokens, sources.
+pub(super) fn report(problems: &[Problem]) -> Failure {
+    let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    Failure::config(lines.join("\n"))
+}
+
+/// The digest that names a configuration in metrics.
+pub(super) fn digest(config: &Config) -> String {
+    config.sha256.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn environment() -> Environment {
+    Environment {
+        xdg_state_home: std::env::var_os("XDG_STATE_HOME").map(PathBuf::from),
+        home: std::env::var_os("HOME").map(PathBuf::from),
+        root: rustix::process::geteuid().is_root(),
+    }
+}

@@ -1,0 +1,10 @@
+//! HTTP, both ways: from the bottle's request to the answer it gets.
+
+pub(crate) mod exchange;
+pub(crate) mod head;
+pub(crate) mod internal;
+pub(crate) mod rate;
+pub(crate) mod refusal;
+pub(crate) mod serve;
+pub(crate) mod tunnel;
+pub(crate) mod upload;

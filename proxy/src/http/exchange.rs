@@ -1,0 +1,298 @@
+//! One exchange: a request of a bottle and the answer it gets.
+//!
+//! Owns the order of the path: form, policy, head scan, body plan, priming, upstream, and the same back. Invariants:
+//! nothing is sent upstream before the head is judged; a body goes on only through an inspecting or an openly
+//! skipping body; whatever stops an exchange before the answer's head becomes a [`Refusal`] the client can read.
+
+mod judge;
+mod record;
+mod tracked;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response, StatusCode, Version, header, request, response};
+use http_body::Body as _;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Empty, Full};
+use hyper::body::Incoming;
+use hyper::ext::ReasonPhrase;
+
+pub(crate) use self::record::{Exchange, log_refused};
+use self::tracked::Tracked;
+use super::refusal::{Reason, Refusal};
+use super::upload::Upload;
+use super::{head, internal, serve};
+use crate::app::RuleBook;
+use crate::identity::Bottle;
+use crate::inspect::{Blocked, BodyError, Direction, InspectBody};
+use crate::listen::Connection;
+use crate::policy::{Authorized, Grant, Head, Route, Side, Verdict};
+use crate::target::{Host, Scheme, Target};
+use crate::upstream::{UpstreamBody, UpstreamError, UpstreamErrorKind};
+
+/// Who asks.
+#[derive(Clone)]
+pub(crate) struct Party {
+    pub(crate) bottle: Arc<Bottle>,
+    /// The gateway's own probe: it reaches the gateway's own host alone.
+    pub(crate) probe: bool,
+}
+
+/// A request's body on its way upstream.
+pub(crate) type RequestBody = UnsyncBoxBody<Bytes, BodyError>;
+
+/// An answer's body as it comes from upstream.
+pub(crate) type AnswerBody = UpstreamBody<RequestBody>;
+
+/// The body of an answer.
+pub(crate) enum ResponseBody {
+    /// The gateway's own words.
+    Own(Full<Bytes>),
+    /// The upstream's, inspected.
+    Upstream(Box<Tracked>),
+}
+
+/// Runs one exchange to the answer's head; the bodies go on streaming behind it.
+pub(crate) async fn run(
+    connection: &Connection,
+    party: &Party,
+    target: &Target,
+    request: Request<Incoming>,
+) -> Response<ResponseBody> {
+    if internal::is_host(&target.host) {
+        return internal::answer(connection, party, target, request);
+    }
+    if party.probe {
+        return serve::refuse(connection, Some(&party.bottle), request, &probe_elsewhere());
+    }
+    let h1 = request.version() != Version::HTTP_2;
+    let (parts, body) = request.into_parts();
+    let exchange = Exchange::begin(connection, &party.bottle, target, &parts);
+    let accept = accept_alone(&parts.headers);
+    let upload = Upload::new(body, connection.gateway.budget.upload);
+    match forward(&exchange, parts, upload).await {
+        Ok(response) => response,
+        Err(refusal) => serve::full(exchange.refuse(refusal).response(&accept, h1)),
+    }
+}
+
+/// The probe asked for something else than the gateway's own host.
+pub(super) fn probe_elsewhere() -> Refusal {
+    Refusal::new(Reason::Identity, "the probe reaches the gateway's own host alone")
+}
+
+/// What the form of a refusal depends on.
+fn accept_alone(headers: &HeaderMap) -> HeaderMap {
+    headers.get_all(header::ACCEPT).iter().map(|value| (header::ACCEPT, value.clone())).collect()
+}
+
+async fn forward(
+    exchange: &Arc<Exchange>,
+    parts: request::Parts,
+    upload: Upload<Incoming>,
+) -> Result<Response<ResponseBody>, Refusal> {
+    head::check_request(&parts)?;
+    let grant = authorise(exchange, &parts)?;
+    scan_request_head(exchange, &parts, &grant.route.request)
+        .map_err(|blocked| exchange.refusal(&blocked))?;
+    let body = request_body(exchange, &parts, upload, &grant.route.request).await?;
+    let request = upstream_request(parts, body, &grant.target);
+    let started = tokio::time::Instant::now();
+    let sent = tokio::select! {
+        sent = exchange.gateway.upstreams.send(&exchange.bottle.key, &grant.target, request) => sent,
+        () = exchange.idle() => return Err(silent(exchange)),
+    };
+    exchange.gateway.metrics.upstream_seconds.observe(started.elapsed().as_secs_f64());
+    match sent {
+        Ok(response) => respond(exchange, &grant, response).await,
+        Err(error) => Err(exchange.take_block().unwrap_or_else(|| upstream_refusal(exchange, &error))),
+    }
+}
+
+/// Asks policy. A policy that only observes records what it would have refused and lets it pass.
+fn authorise(exchange: &Exchange, parts: &request::Parts) -> Result<Grant, Refusal> {
+    let head = Head {
+        method: &parts.method,
+        path: parts.uri.path(),
+        query: parts.uri.query(),
+        headers: &parts.headers,
+    };
+    let verdict = exchange.policy.request(&exchange.target, &head);
+    let grant = match verdict {
+        Verdict::Granted(grant) => grant,
+        Verdict::Ambiguous(why) => {
+            return Err(Refusal::new(Reason::Framing, why).host(exchange.target.host.to_string()));
+        }
+        Verdict::Denied { why, observed } => {
+            let refusal = denied(&exchange.target, why);
+            if exchange.enforces() {
+                return Err(refusal);
+            }
+            exchange.would_block(refusal);
+            observed
+        }
+    };
+    exchange.set_route(&grant.route);
+    Ok(grant)
+}
+
+fn denied(target: &Target, why: String) -> Refusal {
+    Refusal::new(Reason::Policy, why)
+        .host(target.host.to_string())
+        .hint("ask the operator for a route, or use a host that is allowed")
+}
+
+/// No route of the policy names the host of a tunnel.
+pub(super) fn denied_host(policy: &str, target: &Target) -> Refusal {
+    denied(target, format!("no route of policy `{policy}` allows {}", target.authority()))
+}
+
+/// The body to send: empty, openly skipped, or inspected; a short one is scanned whole before the upstream hears of it.
+async fn request_body(
+    exchange: &Arc<Exchange>,
+    parts: &request::Parts,
+    upload: Upload<Incoming>,
+    side: &Side,
+) -> Result<RequestBody, Refusal> {
+    if upload.is_end_stream() {
+        return Ok(Empty::new().map_err(|never| match never {}).boxed_unsync());
+    }
+    if side.selection.is_empty() {
+        return Ok(InspectBody::pass(upload, Direction::Request, exchange.clone()).boxed_unsync());
+    }
+    let plan = exchange.body_plan(&parts.headers, Direction::Request, side)?;
+    let mut body = InspectBody::new(upload, &plan);
+    match body.prime().await {
+        Ok(()) => Ok(body.boxed_unsync()),
+        Err(error) => Err(exchange.take_block().unwrap_or_else(|| client_failed(&error))),
+    }
+}
+
+/// Scans what of the request is known before its body: host, method, path, query, fields.
+fn scan_request_head(exchange: &Exchange, parts: &request::Parts, side: &Side) -> Result<(), Blocked> {
+    if side.selection.is_empty() {
+        return Ok(());
+    }
+    let scan = exchange.head_scan(Direction::Request, side);
+    if let Host::Name(name) = &exchange.target.host {
+        scan.url(name)?;
+    }
+    scan.request(&parts.method, &parts.uri, &parts.headers)
+}
+
+fn scan_response_head(exchange: &Exchange, parts: &response::Parts, side: &Side) -> Result<(), Blocked> {
+    if side.selection.is_empty() {
+        return Ok(());
+    }
+    let reason = parts.extensions.get::<ReasonPhrase>().map(ReasonPhrase::as_bytes);
+    exchange.head_scan(Direction::Response, side).response(reason, &parts.headers)
+}
+
+/// The request as it goes upstream: without what belongs to the client's connection, addressed in origin form.
+fn upstream_request(
+    mut parts: request::Parts,
+    body: RequestBody,
+    target: &Authorized<Target>,
+) -> Request<RequestBody> {
+    head::strip_hop_by_hop(&mut parts.headers);
+    head::join_cookies(&mut parts.headers);
+    // The gateway has answered the expectation itself by reading the body.
+    parts.headers.remove(header::EXPECT);
+    let path = parts.uri.path_and_query().cloned();
+    let scheme = if target.scheme == Scheme::Https { "https" } else { "http" };
+    let mut uri = http::Uri::builder().scheme(scheme).authority(target.authority());
+    if let Some(path) = path {
+        uri = uri.path_and_query(path);
+    }
+    if let Ok(uri) = uri.build() {
+        parts.uri = uri;
+    }
+    parts.version = Version::HTTP_11;
+    Request::from_parts(parts, body)
+}
+
+/// The answer as it goes to the client.
+async fn respond(
+    exchange: &Arc<Exchange>,
+    grant: &Grant,
+    response: Response<AnswerBody>,
+) -> Result<Response<ResponseBody>, Refusal> {
+    let side = &grant.route.response;
+    let (mut parts, body) = response.into_parts();
+    check_response(&parts)?;
+    scan_response_head(exchange, &parts, side).map_err(|blocked| exchange.refusal(&blocked))?;
+    let mut body = response_body(exchange, &parts.headers, body, side)?;
+    if let Err(error) = body.prime().await {
+        return Err(exchange.take_block().unwrap_or_else(|| broken_answer(exchange, &error)));
+    }
+    head::strip_hop_by_hop(&mut parts.headers);
+    exchange.set_status(parts.status);
+    Ok(Response::from_parts(parts, ResponseBody::Upstream(Box::new(Tracked::new(body, exchange.clone())))))
+}
+
+fn response_body(
+    exchange: &Arc<Exchange>,
+    headers: &HeaderMap,
+    body: AnswerBody,
+    side: &Side,
+) -> Result<InspectBody<AnswerBody>, Refusal> {
+    if body.is_end_stream() || side.selection.is_empty() {
+        return Ok(InspectBody::pass(body, Direction::Response, exchange.clone()));
+    }
+    Ok(InspectBody::new(body, &exchange.body_plan(headers, Direction::Response, side)?))
+}
+
+fn check_response(parts: &response::Parts) -> Result<(), Refusal> {
+    if parts.status == StatusCode::SWITCHING_PROTOCOLS {
+        return Err(Refusal::new(Reason::Upgrade, "the upstream switched protocols unasked")
+            .status(StatusCode::BAD_GATEWAY));
+    }
+    head::check_length(&parts.headers, Version::HTTP_11).map_err(|refusal| {
+        Refusal::new(Reason::Upstream, refusal.detail).proxy_error("http_response_incomplete")
+    })
+}
+
+fn silent(exchange: &Exchange) -> Refusal {
+    let limit = exchange.gateway.budget.exchange_idle_timeout;
+    Refusal::new(Reason::Upstream, format!("{} sent nothing for {} s", exchange.target.host, limit.as_secs()))
+        .status(StatusCode::GATEWAY_TIMEOUT)
+        .proxy_error("http_response_timeout")
+        .limit(limit.as_secs(), "limits.exchange_idle_timeout")
+        .host(exchange.target.host.to_string())
+}
+
+fn client_failed(error: &BodyError) -> Refusal {
+    Refusal::new(Reason::Framing, format!("the request body broke off: {error}")).close()
+}
+
+fn broken_answer(exchange: &Exchange, error: &BodyError) -> Refusal {
+    Refusal::new(Reason::Upstream, format!("{} broke its answer off: {error}", exchange.target.host))
+        .host(exchange.target.host.to_string())
+        .proxy_error("http_response_incomplete")
+}
+
+fn upstream_refusal(exchange: &Exchange, error: &UpstreamError) -> Refusal {
+    exchange.gateway.metrics.upstream_errors.with_label_values(&[error.proxy_error()]).inc();
+    let (reason, status) = match error.kind() {
+        UpstreamErrorKind::AddressRefused(..) => (Reason::Address, StatusCode::FORBIDDEN),
+        _ if error.is_timeout() => (Reason::Upstream, StatusCode::GATEWAY_TIMEOUT),
+        _ => (Reason::Upstream, StatusCode::BAD_GATEWAY),
+    };
+    let refusal = Refusal::new(reason, error.to_string()).status(status).proxy_error(error.proxy_error());
+    refusal.host(exchange.target.host.to_string())
+}
+
+/// Scans the host of a tunnel that will not be opened; `None` when nothing in it stops the tunnel.
+pub(super) fn scan_host(
+    connection: &Connection,
+    party: &Party,
+    book: &Arc<RuleBook>,
+    target: &Authorized<Target>,
+    route: &Arc<Route>,
+) -> Option<Refusal> {
+    let exchange = Exchange::for_tunnel(connection, &party.bottle, book, target, route);
+    let Host::Name(name) = &target.host else { return None };
+    let scanned = exchange.head_scan(Direction::Request, &route.request).url(name);
+    scanned.err().map(|blocked| exchange.refuse(exchange.refusal(&blocked)))
+}

@@ -1,0 +1,233 @@
+//! The judge of one exchange: what a finding means here.
+//!
+//! Place in the path: the scanners report, this decides and writes down. Invariants: a finding is recorded before its
+//! ruling takes effect, and one that cannot be recorded blocks; the matched value is used for its fingerprint and
+//! kept nowhere.
+
+use std::sync::Arc;
+
+use decant_config::{BlockOrPass, MatchAction, Severity};
+use decant_detectors::Confidence;
+use http::HeaderMap;
+
+use super::super::refusal::{Reason, Refusal};
+use super::record::Exchange;
+use crate::audit::{self, FindingRecord};
+use crate::inspect::{
+    self, Blocked, BodyPlan, Counts, Direction, HeadScan, Hit, Judge, Place, Ruling, Surface, Trouble,
+    TroubleKind, View,
+};
+use crate::policy::Side;
+use crate::rules::Facts;
+
+/// Findings of one exchange that are written down one by one; further ones are counted. A body full of matches must
+/// not push everyone else's findings out of the file.
+const FINDINGS_WRITTEN_MAX: u32 = 100;
+
+impl Exchange {
+    /// The scan of a head in `direction`.
+    pub(super) fn head_scan<'a>(&'a self, direction: Direction, side: &'a Side) -> HeadScan<'a> {
+        HeadScan { rules: &self.book.detectors.rules, selection: &side.selection, direction, judge: self }
+    }
+
+    /// Plans a body from its head. A coding that cannot be decoded is judged here, before a byte is read; where it may
+    /// pass, the bytes are scanned as they come.
+    pub(super) fn body_plan(
+        self: &Arc<Self>,
+        headers: &HeaderMap,
+        direction: Direction,
+        side: &Side,
+    ) -> Result<BodyPlan, Refusal> {
+        let codings = inspect::parse_codings(headers, self.gateway.budget.coding_layers).or_else(|kind| {
+            let place = Place { direction, surface: Surface::Body, field: None, view: View::RAW, offset: 0 };
+            let trouble = Trouble { kind, place };
+            match self.trouble(&trouble) {
+                Ruling::Pass => Ok(Vec::new()),
+                Ruling::Block => Err(self.refusal(&Blocked::Trouble(trouble))),
+            }
+        })?;
+        Ok(BodyPlan {
+            rules: self.book.detectors.rules.clone(),
+            selection: side.selection.clone(),
+            direction,
+            codings,
+            strict: side.strict,
+            limits: self.gateway.budget.inspect,
+            judge: self.clone(),
+        })
+    }
+
+    /// The refusal for what the scanners blocked.
+    pub(super) fn refusal(&self, blocked: &Blocked) -> Refusal {
+        // The judge has recorded it already, with what is not said to scanners.
+        self.take_block().unwrap_or_else(|| Refusal::new(Reason::Detector, blocked.to_string()))
+    }
+
+    fn side(&self, direction: Direction) -> Option<&Side> {
+        let route = self.route()?;
+        Some(if direction == Direction::Request { &route.request } else { &route.response })
+    }
+
+    /// What a match leads to: nothing where it is at home; else what the route says, or the detector. A failed
+    /// checksum lowers it to an alert, it never clears.
+    fn action(&self, hit: &Hit, facts: &Facts) -> Option<MatchAction> {
+        if facts.is_home(&self.target.host, hit.place.surface.name())
+            && hit.place.direction == Direction::Request
+        {
+            return None;
+        }
+        let action = self.side(hit.place.direction).and_then(|side| side.on_match).unwrap_or(facts.action);
+        Some(if hit.confidence == Confidence::Low { MatchAction::Alert } else { action })
+    }
+
+    fn block(&self, refusal: Refusal) -> Ruling {
+        if self.enforces() {
+            self.state().refusal.get_or_insert(refusal);
+            return Ruling::Block;
+        }
+        self.would_block(refusal);
+        Ruling::Pass
+    }
+
+    fn detector_refusal(&self, hit: &Hit, facts: &Facts, value: Option<&[u8]>) -> Refusal {
+        let place = &hit.place;
+        let mut refusal = Refusal::new(
+            Reason::Detector,
+            format!("{} found in the {} {}", facts.id, place.direction.name(), place.surface.name()),
+        );
+        refusal.detector = Some(facts.id.to_string());
+        refusal.direction = Some(place.direction.name());
+        refusal.surface = Some(place.surface.part());
+        refusal.offset = Some(place.offset);
+        let host = self.target.host.to_string();
+        if !holds(&host, value) {
+            refusal = refusal.host(host);
+        }
+        refusal.hint("remove the value, or ask the operator for an exception")
+    }
+
+    /// Writes the finding down; past the quota it is only counted.
+    fn record(
+        &self,
+        hit: &Hit,
+        facts: &Facts,
+        value: Option<&[u8]>,
+        action: &'static str,
+    ) -> std::io::Result<()> {
+        let place = &hit.place;
+        self.gateway.metrics.findings.with_label_values(&[&*facts.id, place.direction.name(), action]).inc();
+        if self.note_finding(place.surface) > FINDINGS_WRITTEN_MAX {
+            return Ok(());
+        }
+        let host = self.target.host.to_string();
+        let record = FindingRecord {
+            time: audit::now(),
+            id: self.gateway.request_id(),
+            request: &self.id,
+            bottle: &self.bottle.key.name,
+            policy: &self.policy.name,
+            route: self.route_name(),
+            mode: self.mode().as_str(),
+            enforced: self.enforces(),
+            method: self.method.as_str(),
+            host: if holds(&host, value) { "(masked)" } else { &host },
+            path: self.logged_path(Some(place.surface)),
+            detector: &facts.id,
+            severity: severity(facts.severity),
+            confidence: confidence(hit.confidence),
+            direction: place.direction.name(),
+            surface: place.surface.name(),
+            view: &place.view.to_string(),
+            offset: place.offset,
+            length: hit.length,
+            action,
+            fingerprint: value.map(|value| self.gateway.audit.fingerprint(value)),
+        };
+        self.gateway.audit.write(&record)
+    }
+
+    fn note_finding(&self, surface: Surface) -> u32 {
+        let mut state = self.state();
+        state.path_masked |= surface == Surface::Url;
+        state.findings += 1;
+        state.findings
+    }
+}
+
+impl Judge for Exchange {
+    fn match_found(&self, hit: &Hit, value: Option<&[u8]>) -> Ruling {
+        let facts = self.book.detectors.facts(hit.rule);
+        let Some(action) = self.action(hit, facts) else {
+            let labels = [&*facts.id, hit.place.direction.name(), "expected"];
+            self.gateway.metrics.findings.with_label_values(&labels).inc();
+            return Ruling::Pass;
+        };
+        // Where a value cannot be overwritten in place, `redact` blocks.
+        let blocks = action != MatchAction::Alert;
+        if let Err(error) = self.record(hit, facts, value, if blocks { "block" } else { "alert" }) {
+            tracing::error!(%error, "a finding could not be written; the exchange is blocked");
+            self.gateway.metrics.log_dropped.with_label_values(&["findings"]).inc();
+            return self.block(self.detector_refusal(hit, facts, value));
+        }
+        if blocks { self.block(self.detector_refusal(hit, facts, value)) } else { Ruling::Pass }
+    }
+
+    fn trouble(&self, trouble: &Trouble) -> Ruling {
+        let place = &trouble.place;
+        if self.side(place.direction).is_some_and(|side| side.undecodable == BlockOrPass::Pass) {
+            return Ruling::Pass;
+        }
+        let mut refusal = Refusal::new(reason_of(&trouble.kind), trouble.kind.to_string())
+            .host(self.target.host.to_string());
+        if place.direction == Direction::Response {
+            refusal = refusal.status(http::StatusCode::BAD_GATEWAY);
+        }
+        if let Some(setting) = trouble.kind.setting() {
+            refusal = refusal.setting(setting);
+        }
+        if let Some(rule) = trouble.kind.rule() {
+            refusal.detector = Some(self.book.detectors.facts(rule).id.to_string());
+        }
+        refusal.direction = Some(place.direction.name());
+        refusal.surface = Some(place.surface.part());
+        refusal.offset = Some(place.offset);
+        self.block(refusal)
+    }
+
+    fn body_bytes(&self, direction: Direction, counts: Counts) {
+        let total = if direction == Direction::Request {
+            &self.gateway.request_bytes
+        } else {
+            &self.gateway.response_bytes
+        };
+        total.received.inc_by(counts.received);
+        total.scanned.inc_by(counts.scanned);
+        total.released.inc_by(counts.released);
+        total.skipped.inc_by(counts.skipped);
+        self.count(direction, counts);
+    }
+}
+
+fn reason_of(kind: &TroubleKind) -> Reason {
+    if kind.reason() == "overlong" { Reason::Overlong } else { Reason::Undecodable }
+}
+
+/// Whether `value` stands in `text`, so that `text` must not be shown. An unknown value might.
+fn holds(text: &str, value: Option<&[u8]>) -> bool {
+    let Some(value) = value else { return false };
+    !value.is_empty()
+        && text.len() >= value.len()
+        && text.as_bytes().windows(value.len()).any(|window| window == value)
+}
+
+fn severity(severity: Severity) -> &'static str {
+    severity.as_str()
+}
+
+fn confidence(confidence: Confidence) -> &'static str {
+    match confidence {
+        Confidence::High => "high",
+        Confidence::Medium => "medium",
+        Confidence::Low => "low",
+    }
+}

@@ -1,0 +1,201 @@
+//! Heads: which fields cross the hop, and which requests are refused for their syntax alone.
+//!
+//! Framing and connection-specific fields belong to one connection (RFC 9110 §7.6.1, RFC 9113 §8.2.2) and never
+//! cross; all others pass untouched. Invariant: what is doubtful about a message's framing is refused here, before
+//! policy and scanner see it.
+
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::{Method, Version, request};
+
+use super::refusal::{Reason, Refusal};
+
+/// Fields that belong to one connection, whether `Connection` names them or not.
+const HOP_BY_HOP: [HeaderName; 8] = [
+    header::CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    header::PROXY_AUTHORIZATION,
+    header::PROXY_AUTHENTICATE,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+    HeaderName::from_static("http2-settings"),
+];
+
+/// Fields that `Connection` may name but must not remove: they frame or route the message.
+const PROTECTED: [HeaderName; 3] = [header::CONTENT_LENGTH, header::HOST, header::TRAILER];
+
+/// Fields by which a client asks a server to treat the request as another method or another path.
+const OVERRIDES: [&str; 6] = [
+    "x-http-method-override",
+    "x-http-method",
+    "x-method-override",
+    "x-original-url",
+    "x-rewrite-url",
+    "x-original-uri",
+];
+
+/// Removes what does not cross the hop. `TE` survives as exactly `trailers` (RFC 9113 §8.2.2).
+pub(crate) fn strip_hop_by_hop(headers: &mut HeaderMap) {
+    let trailers = lists_token(headers, &header::TE, "trailers");
+    for name in named_by_connection(headers) {
+        headers.remove(name);
+    }
+    for name in HOP_BY_HOP {
+        headers.remove(name);
+    }
+    headers.remove(header::TE);
+    if trailers {
+        headers.insert(header::TE, HeaderValue::from_static("trailers"));
+    }
+}
+
+fn named_by_connection(headers: &HeaderMap) -> Vec<HeaderName> {
+    let values = headers.get_all(header::CONNECTION).into_iter().filter_map(|value| value.to_str().ok());
+    let names = values.flat_map(|value| value.split(',')).filter_map(|name| name.trim().parse().ok());
+    names.filter(|name| !PROTECTED.contains(name)).collect()
+}
+
+/// Whether the comma-separated lists under `name` hold `token`, parameters and case aside.
+pub(crate) fn lists_token(headers: &HeaderMap, name: &HeaderName, token: &str) -> bool {
+    headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok()).any(|value| {
+        value.split(',').any(|item| item.split(';').next().unwrap_or("").trim().eq_ignore_ascii_case(token))
+    })
+}
+
+/// One `Cookie` line for an HTTP/1.1 hop out of the crumbs that HTTP/2 allows (RFC 9113 §8.2.3).
+pub(crate) fn join_cookies(headers: &mut HeaderMap) {
+    let crumbs: Vec<&[u8]> = headers.get_all(header::COOKIE).into_iter().map(HeaderValue::as_bytes).collect();
+    if crumbs.len() < 2 {
+        return;
+    }
+    if let Ok(joined) = HeaderValue::from_bytes(&crumbs.join(&b"; "[..])) {
+        headers.insert(header::COOKIE, joined);
+    }
+}
+
+/// The first field by which the client asks for another method or path than the one policy sees.
+pub(crate) fn override_field(headers: &HeaderMap) -> Option<&'static str> {
+    OVERRIDES.into_iter().find(|name| headers.contains_key(*name))
+}
+
+/// Refuses a request whose framing or form is in doubt (RFC 9112 §6.1, §6.3; RFC 9110 §7.8, §9.3.6).
+pub(crate) fn check_request(parts: &request::Parts) -> Result<(), Refusal> {
+    let headers = &parts.headers;
+    if parts.method == Method::CONNECT {
+        return Err(framing("CONNECT inside a tunnel is not forwarded"));
+    }
+    if parts.method == Method::TRACE {
+        return Err(framing("TRACE would echo what the gateway holds back")
+            .status(http::StatusCode::METHOD_NOT_ALLOWED));
+    }
+    check_length(headers, parts.version)?;
+    check_upgrade(headers)
+}
+
+/// Refuses a response whose framing is in doubt.
+pub(crate) fn check_length(headers: &HeaderMap, version: Version) -> Result<(), Refusal> {
+    let mut lengths = headers.get_all(header::CONTENT_LENGTH).into_iter();
+    let first = lengths.next();
+    if let Some(first) = first
+        && (!is_digits(first.as_bytes()) || lengths.any(|other| other != first))
+    {
+        return Err(framing("Content-Length is not one plain number"));
+    }
+    if !headers.contains_key(header::TRANSFER_ENCODING) {
+        return Ok(());
+    }
+    if first.is_some() {
+        return Err(framing("Content-Length stands beside Transfer-Encoding"));
+    }
+    if version == Version::HTTP_10 {
+        return Err(framing("Transfer-Encoding in an HTTP/1.0 message"));
+    }
+    let mut codings = headers.get_all(header::TRANSFER_ENCODING).into_iter();
+    let exactly_chunked = codings.next().is_some_and(|v| v.as_bytes().eq_ignore_ascii_case(b"chunked"))
+        && codings.next().is_none();
+    if exactly_chunked { Ok(()) } else { Err(framing("Transfer-Encoding is not exactly chunked")) }
+}
+
+/// `h2c` is quietly ignored, as RFC 9113 asks; any other switch of protocol is refused.
+fn check_upgrade(headers: &HeaderMap) -> Result<(), Refusal> {
+    let Some(protocol) = headers.get(header::UPGRADE) else { return Ok(()) };
+    if protocol.as_bytes().eq_ignore_ascii_case(b"h2c") {
+        return Ok(());
+    }
+    Err(Refusal::new(Reason::Upgrade, "a protocol switch would carry bytes that are not inspected")
+        .status(http::StatusCode::FORBIDDEN)
+        .hint("use the plain HTTP form of this interface; WebSocket is not forwarded"))
+}
+
+fn is_digits(value: &[u8]) -> bool {
+    !value.is_empty() && value.len() <= 19 && value.iter().all(u8::is_ascii_digit)
+}
+
+fn framing(detail: &str) -> Refusal {
+    Refusal::new(Reason::Framing, detail).close()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(fields: &[(&str, &str)]) -> HeaderMap {
+        fields
+            .iter()
+            .map(|(name, value)| (name.parse::<HeaderName>().unwrap(), value.parse().unwrap()))
+            .collect()
+    }
+
+    #[test]
+    fn connection_fields_stay_behind_and_framing_survives() {
+        let mut all = HeaderMap::new();
+        for (name, value) in [
+            ("connection", "close, X-Foo, content-length"),
+            ("x-foo", "1"),
+            ("keep-alive", "5"),
+            ("proxy-connection", "keep-alive"),
+            ("proxy-authorization", "Basic eA=="),
+            ("te", "gzip, trailers"),
+            ("content-length", "3"),
+            ("x-bar", "kept"),
+        ] {
+            all.append(name.parse::<HeaderName>().unwrap(), value.parse().unwrap());
+        }
+        strip_hop_by_hop(&mut all);
+        assert_eq!(all, headers(&[("te", "trailers"), ("content-length", "3"), ("x-bar", "kept")]));
+    }
+
+    #[test]
+    fn doubtful_framing_is_refused() {
+        let cases: [(&[(&str, &str)], Version, bool); 9] = [
+            (&[("content-length", "5")], Version::HTTP_11, true),
+            (&[("content-length", "5, 5")], Version::HTTP_11, false),
+            (&[("content-length", "+5")], Version::HTTP_11, false),
+            (&[("content-length", "")], Version::HTTP_11, false),
+            (&[("content-length", "5"), ("transfer-encoding", "chunked")], Version::HTTP_11, false),
+            (&[("transfer-encoding", "chunked")], Version::HTTP_11, true),
+            (&[("transfer-encoding", "chunked")], Version::HTTP_10, false),
+            (&[("transfer-encoding", "xchunked")], Version::HTTP_11, false),
+            (&[("transfer-encoding", "gzip, chunked")], Version::HTTP_11, false),
+        ];
+        for (fields, version, fine) in cases {
+            assert_eq!(check_length(&headers(fields), version).is_ok(), fine, "{fields:?} {version:?}");
+        }
+    }
+
+    #[test]
+    fn h2c_is_ignored_and_other_upgrades_are_refused() {
+        assert!(check_upgrade(&headers(&[("upgrade", "h2c")])).is_ok());
+        assert!(check_upgrade(&headers(&[("upgrade", "websocket")])).is_err());
+    }
+
+    #[test]
+    fn crumbs_become_one_line() {
+        let mut all = HeaderMap::new();
+        for crumb in ["a=1", "b=2", "c=3"] {
+            all.append(header::COOKIE, crumb.parse().unwrap());
+        }
+        join_cookies(&mut all);
+        assert_eq!(all, headers(&[("cookie", "a=1; b=2; c=3")]));
+    }
+}

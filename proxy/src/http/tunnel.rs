@@ -1,0 +1,215 @@
+//! CONNECT: from the request for a tunnel to the first request inside it.
+//!
+//! Owns the decision what to do with a tunnel (open, splice, refuse) and the sniffing of its first bytes. Invariants:
+//! a denied host causes no lookup and no upstream connection; the name in the ClientHello is the tunnel's target or
+//! nothing in the tunnel is served.
+
+use std::sync::Arc;
+
+use decant_config::Mode;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::upgrade::Upgraded;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+
+use super::exchange::{self, Party, ResponseBody};
+use super::refusal::{Reason, Refusal};
+use super::serve::{self, Tunnel};
+use crate::listen::Connection;
+use crate::policy::{Authorized, HostVerdict, Route};
+use crate::target::{Host, Scheme, Target};
+use crate::tls::{self, Hello, Opening, Prefixed};
+use crate::upstream;
+
+/// What becomes of a tunnel.
+enum Intent {
+    /// Opened; every request in it is refused if there is a refusal.
+    Open(Option<Refusal>),
+    /// Passed on unopened.
+    Splice(Authorized<Target>, Arc<Route>),
+}
+
+/// Answers a CONNECT and leaves the tunnel to a task of its own (it outlives the request; bounded by its connection's
+/// place).
+pub(crate) async fn open(
+    connection: &Arc<Connection>,
+    party: Party,
+    mut request: Request<Incoming>,
+) -> Response<ResponseBody> {
+    let target = match parse(&request) {
+        Ok(target) => target,
+        Err(refusal) => return serve::refuse(connection, Some(&party.bottle), request, &refusal),
+    };
+    let intent = decide(connection, &party, &target);
+    if let Intent::Open(Some(refusal)) = &intent
+        && !connection.gateway.refusals.admit(&party.bottle.key)
+    {
+        return serve::refuse(connection, Some(&party.bottle), request, refusal);
+    }
+    let upgrade = hyper::upgrade::on(&mut request);
+    let connection = connection.clone();
+    tokio::spawn(async move {
+        match upgrade.await {
+            Ok(upgraded) => run(upgraded, connection, party, target, intent).await,
+            Err(error) => tracing::debug!(%error, "tunnel was not opened"),
+        }
+    });
+    serve::full(Response::default())
+}
+
+fn parse(request: &Request<Incoming>) -> Result<Target, Refusal> {
+    let Some(authority) = request.uri().authority() else {
+        return Err(Refusal::new(Reason::Framing, "CONNECT names host and port").close());
+    };
+    Target::from_authority(authority.as_str()).map_err(|error| serve::bad_target(&error))
+}
+
+/// Decides from the target alone. The host's labels are scanned before anything else is done with them.
+fn decide(connection: &Connection, party: &Party, target: &Target) -> Intent {
+    if serve::is_internal(target) {
+        return Intent::Open(None);
+    }
+    if party.probe {
+        return Intent::Open(Some(exchange::probe_elsewhere()));
+    }
+    let book = connection.gateway.book();
+    let Some(policy) = book.policy_of(&party.bottle) else {
+        return Intent::Open(Some(Refusal::new(Reason::Policy, "the bottle's policy does not exist")));
+    };
+    match policy.host(target) {
+        HostVerdict::Passthrough(target, route) => {
+            match exchange::scan_host(connection, party, &book, &target, &route) {
+                None => Intent::Splice(target, route),
+                Some(refusal) => Intent::Open(Some(refusal)),
+            }
+        }
+        HostVerdict::Denied if party.bottle.mode.unwrap_or(policy.mode) == Mode::Enforce => {
+            Intent::Open(Some(exchange::denied_host(&policy.name, target)))
+        }
+        // Each request is judged for itself; of a merely observed denial each leaves its record.
+        HostVerdict::Possible | HostVerdict::Denied => Intent::Open(None),
+    }
+}
+
+async fn run(upgraded: Upgraded, connection: Arc<Connection>, party: Party, target: Target, intent: Intent) {
+    let Ok(parts) = upgraded.downcast::<TokioIo<TcpStream>>() else {
+        tracing::error!("a tunnel's connection is not the one that was accepted");
+        return;
+    };
+    let opening =
+        tls::read_opening(parts.io.into_inner(), parts.read_buf, connection.gateway.budget.hello).await;
+    match (opening, intent) {
+        (Ok(Opening::Tls(hello)), Intent::Splice(target, route)) => {
+            splice(hello, &connection, &party, &target, &route).await
+        }
+        (Ok(Opening::Tls(hello)), Intent::Open(refusal)) => {
+            open_tls(hello, connection, party, target, refusal).await
+        }
+        (Ok(Opening::Http(io)), intent) => open_plain(io, connection, party, target, intent).await,
+        (Ok(Opening::Silent(_) | Opening::Unknown(_)), _) => opaque(&connection, &party, &target),
+        (Err(error), _) => {
+            tracing::info!(bottle = %party.bottle.key.name, %target, %error, "a tunnel ended before its first request");
+        }
+    }
+}
+
+/// Neither TLS nor HTTP: nothing that could be looked into, and nothing to answer in.
+fn opaque(connection: &Connection, party: &Party, target: &Target) {
+    connection.gateway.metrics.blocked(&party.bottle.key.name, Reason::Opaque);
+    tracing::warn!(
+        bottle = %party.bottle.key.name, %target,
+        "a tunnel was closed: it began with neither TLS nor HTTP"
+    );
+}
+
+/// Ends the client's TLS and serves what is inside.
+async fn open_tls(
+    hello: Hello<TcpStream>,
+    connection: Arc<Connection>,
+    party: Party,
+    target: Target,
+    refusal: Option<Refusal>,
+) {
+    let gateway = connection.gateway.clone();
+    let (name, refusal) = match hello.server_name() {
+        Some(sni) if !target.is_served_as(&sni) => {
+            let refusal = Refusal::new(
+                Reason::Authority,
+                format!("the tunnel leads to {target}, the ClientHello names another host"),
+            );
+            (Host::parse(&sni).unwrap_or_else(|_| target.host.clone()), Some(refusal))
+        }
+        _ => (target.host.clone(), refusal),
+    };
+    let config = match gateway.leaves.server_config(&party.bottle.key, &name) {
+        Ok(config) => config,
+        Err(error) => {
+            tracing::error!(%target, %error, "no leaf certificate");
+            return;
+        }
+    };
+    match tls::accept(hello, config, gateway.budget.tls.handshake_timeout, gateway.budget.tls.buffer_bytes)
+        .await
+    {
+        Ok(stream) => {
+            let h2 = stream.get_ref().1.alpn_protocol() == Some(tls::ALPN_H2);
+            serve::inner(stream, Arc::new(Tunnel { connection, party, target, refusal }), h2).await;
+        }
+        Err(error) => {
+            tracing::warn!(bottle = %party.bottle.key.name, %target, %error, "a tunnel ended in its handshake")
+        }
+    }
+}
+
+/// HTTP in clear inside a tunnel (`ws://` clients and undici's ProxyAgent do it): inspected like any other.
+async fn open_plain(
+    io: Prefixed<TcpStream>,
+    connection: Arc<Connection>,
+    party: Party,
+    target: Target,
+    intent: Intent,
+) {
+    let target = Target { scheme: Scheme::Http, ..target };
+    let refusal = match intent {
+        Intent::Open(refusal) => refusal,
+        Intent::Splice(..) => {
+            Some(Refusal::new(Reason::Authority, "a route that passes TLS through passes nothing else"))
+        }
+    };
+    serve::inner(io, Arc::new(Tunnel { connection, party, target, refusal }), false).await;
+}
+
+/// Passes bytes on unopened, if the ClientHello names the tunnel's target; counted as skipped.
+async fn splice(
+    hello: Hello<TcpStream>,
+    connection: &Connection,
+    party: &Party,
+    target: &Authorized<Target>,
+    route: &Route,
+) {
+    let gateway = &connection.gateway;
+    let bottle = &party.bottle.key;
+    if !hello.server_name().is_some_and(|sni| target.is_served_as(&sni)) {
+        gateway.metrics.blocked(&bottle.name, Reason::Authority);
+        tracing::warn!(bottle = %bottle.name, target = %**target, "passthrough refused: the ClientHello does not name the target");
+        return;
+    }
+    let upstream = match gateway.upstreams.dial(target).await {
+        Ok(stream) => stream,
+        Err(error) => {
+            gateway.metrics.upstream_errors.with_label_values(&[error.proxy_error()]).inc();
+            tracing::warn!(bottle = %bottle.name, target = %**target, %error, "passthrough failed");
+            return;
+        }
+    };
+    let (opening, client) = hello.into_raw();
+    let moved = upstream::splice(Prefixed::new(opening, client), upstream, gateway.budget.splice).await;
+    for (counters, bytes) in [(&gateway.request_bytes, moved.sent), (&gateway.response_bytes, moved.received)]
+    {
+        counters.received.inc_by(bytes);
+        counters.released.inc_by(bytes);
+        counters.skipped.inc_by(bytes);
+    }
+    tracing::info!(bottle = %bottle.name, target = %**target, route = %route.name, sent = moved.sent, received = moved.received, end = ?moved.end, "passthrough ended");
+}

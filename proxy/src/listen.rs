@@ -1,0 +1,176 @@
+//! Accepting connections and pinning their identity.
+//!
+//! First step of the path. Invariants: the accept loop waits for nothing but the next connection; whatever is above
+//! a limit is closed at once; a connection's bottle is looked up here, once, and never again.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+use crate::app::Gateway;
+use crate::http::refusal::{Reason, Refusal};
+use crate::http::serve;
+use crate::identity::{Bottle, BottleKey};
+use crate::telemetry::Up;
+
+/// How long the accept loop rests after a failed accept (descriptors used up): long enough not to spin, short enough
+/// not to be noticed.
+const ACCEPT_RETRY: Duration = Duration::from_millis(50);
+
+/// One accepted connection.
+pub(crate) struct Connection {
+    pub(crate) gateway: Arc<Gateway>,
+    /// Who it belongs to; `None` is refused.
+    pub(crate) bottle: Option<Arc<Bottle>>,
+    pub(crate) peer: SocketAddr,
+    /// Told when the worker drains; also counts who still serves.
+    pub(crate) drain: watch::Receiver<()>,
+    _places: Option<Places>,
+    _up: Up,
+}
+
+/// Accepts until told to drain.
+pub(crate) async fn run(listener: TcpListener, gateway: Arc<Gateway>, drain: watch::Receiver<()>) {
+    let mut stop = drain.clone();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = stop.changed() => return,
+        };
+        match accepted {
+            Ok((stream, peer)) => begin(stream, peer, &gateway, &drain),
+            Err(error) => {
+                tracing::warn!(%error, "accept failed");
+                tokio::time::sleep(ACCEPT_RETRY).await;
+            }
+        }
+    }
+}
+
+/// Takes a place for the connection and serves it on a task of its own: one task a connection, bounded by
+/// `connections`.
+fn begin(stream: TcpStream, peer: SocketAddr, gateway: &Arc<Gateway>, drain: &watch::Receiver<()>) {
+    let Ok(local) = stream.local_addr() else { return };
+    let bottle = gateway.book().identities.find(peer.ip(), local.ip());
+    let places = match bottle.as_ref().map(|bottle| gateway.places.take(&bottle.key)).transpose() {
+        Ok(places) => places,
+        Err(full) => return turn_away(&stream, gateway, &full),
+    };
+    // A connection that cannot set the option still works, only slower.
+    let _ = stream.set_nodelay(true);
+    let connection = Connection {
+        gateway: gateway.clone(),
+        bottle,
+        peer,
+        drain: drain.clone(),
+        _places: places,
+        _up: Up::new(gateway.metrics.connections.with_label_values(&["downstream"])),
+    };
+    tokio::spawn(serve::outer(stream, Arc::new(connection)));
+}
+
+/// Says which limit is reached, as far as the socket takes it at once, and closes.
+fn turn_away(stream: &TcpStream, gateway: &Gateway, full: &Full) {
+    gateway.metrics.shed.with_label_values(&[full.setting]).inc();
+    let refusal = Refusal::new(Reason::Limit, "too many connections").limit(full.limit as u64, full.setting);
+    // A client that cannot take these few bytes learns it by the close alone.
+    let _ = stream.try_write(&refusal.raw());
+}
+
+impl Connection {
+    /// The client's address.
+    pub(crate) fn client(&self) -> IpAddr {
+        self.peer.ip()
+    }
+}
+
+/// Who holds how many connections.
+pub(crate) struct PlaceCounts {
+    total: AtomicUsize,
+    total_max: usize,
+    each_max: usize,
+    each: Mutex<HashMap<BottleKey, usize>>,
+}
+
+impl PlaceCounts {
+    /// At most `total_max` connections in all and `each_max` a bottle.
+    pub(crate) fn new(total_max: usize, each_max: usize) -> Arc<Self> {
+        Arc::new(Self { total: AtomicUsize::new(0), total_max, each_max, each: Mutex::default() })
+    }
+
+    /// A place for one more connection of `bottle`.
+    ///
+    /// # Errors
+    /// The limit that is reached.
+    pub(crate) fn take(self: &Arc<Self>, bottle: &BottleKey) -> Result<Places, Full> {
+        if self.total.fetch_add(1, Ordering::Relaxed) >= self.total_max {
+            self.total.fetch_sub(1, Ordering::Relaxed);
+            return Err(Full { limit: self.total_max, setting: "limits.connections" });
+        }
+        let mut each = self.each.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = each.entry(bottle.clone()).or_default();
+        if *held >= self.each_max {
+            self.total.fetch_sub(1, Ordering::Relaxed);
+            return Err(Full { limit: self.each_max, setting: "limits.connections_per_bottle" });
+        }
+        *held += 1;
+        Ok(Places { counts: self.clone(), bottle: bottle.clone() })
+    }
+
+    fn give_back(&self, bottle: &BottleKey) {
+        self.total.fetch_sub(1, Ordering::Relaxed);
+        let mut each = self.each.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(held) = each.get_mut(bottle) {
+            *held -= 1;
+            if *held == 0 {
+                each.remove(bottle);
+            }
+        }
+    }
+}
+
+/// No place is left.
+#[derive(Debug)]
+pub(crate) struct Full {
+    limit: usize,
+    setting: &'static str,
+}
+
+/// One taken place; given back when dropped.
+pub(crate) struct Places {
+    counts: Arc<PlaceCounts>,
+    bottle: BottleKey,
+}
+
+impl Drop for Places {
+    fn drop(&mut self) {
+        self.counts.give_back(&self.bottle);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_limited_by_bottle_and_in_all_and_come_back() {
+        let counts = PlaceCounts::new(3, 2);
+        let key = |name: &str| BottleKey { name: name.into(), epoch: 0 };
+        let held = [counts.take(&key("a")), counts.take(&key("a"))];
+        assert!(held.iter().all(Result::is_ok));
+        assert_eq!(counts.take(&key("a")).err().unwrap().setting, "limits.connections_per_bottle");
+        let b = counts.take(&key("b"));
+        assert!(b.is_ok());
+        assert_eq!(counts.take(&key("c")).err().unwrap().setting, "limits.connections");
+        drop(held);
+        assert!(counts.take(&key("c")).is_ok());
+        drop(b);
+        assert!(counts.each.lock().unwrap().is_empty());
+        assert_eq!(counts.total.load(Ordering::Relaxed), 0);
+    }
+}

@@ -1,0 +1,113 @@
+//! The probe: one request through the data path, as a bottle would send it.
+//!
+//! Owns the built-in identity that the probe has: a token made anew at each start. Invariant: it reaches the
+//! gateway's own host and nothing else.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::app::Gateway;
+use crate::http::internal;
+use crate::identity::{Bottle, BottleKey};
+
+/// How long the probe waits for its answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Bytes of the answer that are read.
+const ANSWER_BYTES: usize = 1024;
+/// Bytes of the token before it is written in hex.
+const TOKEN_BYTES: usize = 16;
+
+/// The probe's identity.
+pub(crate) struct Probe {
+    token: String,
+    pub(crate) token_sha256: [u8; 32],
+    pub(crate) bottle: Arc<Bottle>,
+}
+
+impl Probe {
+    /// Makes a new identity.
+    ///
+    /// # Errors
+    /// When there is no randomness.
+    pub(crate) fn new() -> std::io::Result<Self> {
+        let mut random = [0; TOKEN_BYTES];
+        rustls::crypto::aws_lc_rs::default_provider()
+            .secure_random
+            .fill(&mut random)
+            .map_err(|_| std::io::Error::other("no randomness for the probe's token"))?;
+        let token: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+        let bottle = Bottle {
+            key: BottleKey { name: "(probe)".into(), epoch: 0 },
+            policy: "(probe)".into(),
+            mode: None,
+            labels: BTreeMap::new(),
+            token_sha256: None,
+        };
+        Ok(Self { token_sha256: Sha256::digest(&token).into(), token, bottle: Arc::new(bottle) })
+    }
+}
+
+/// Why the data path did not answer.
+#[derive(Debug)]
+pub(crate) enum ProbeError {
+    /// No answer in time.
+    Late,
+    /// The connection failed.
+    Io(std::io::Error),
+    /// Something else than the expected answer came.
+    Answer(String),
+}
+
+impl fmt::Display for ProbeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Late => write!(f, "the data path did not answer within {} s", PATIENCE.as_secs()),
+            Self::Io(error) => write!(f, "the data path cannot be reached: {error}"),
+            Self::Answer(line) => write!(f, "the data path answered: {line}"),
+        }
+    }
+}
+
+/// Sends one request through the proxy's own port.
+pub(crate) async fn through_data_path(gateway: &Gateway) -> Result<(), ProbeError> {
+    let asked = tokio::time::timeout(PATIENCE, ask(gateway)).await.map_err(|_| ProbeError::Late)?;
+    let answer = asked.map_err(ProbeError::Io)?;
+    let line = answer.lines().next().unwrap_or("").to_owned();
+    if line.starts_with("HTTP/1.1 200") { Ok(()) } else { Err(ProbeError::Answer(line)) }
+}
+
+async fn ask(gateway: &Gateway) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(reachable(gateway.proxy_address)).await?;
+    let (host, path, token) = (internal::HOST, internal::PROBE_PATH, &gateway.probe.token);
+    let request = format!(
+        "GET http://{host}{path} HTTP/1.1\r\nHost: {host}\r\nProxy-Authorization: Bearer {token}\r\nConnection: close\r\n\r\n"
+    );
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = vec![0; ANSWER_BYTES];
+    let mut filled = 0;
+    while filled < answer.len() {
+        let read = stream.read(&mut answer[filled..]).await?;
+        if read == 0 {
+            break;
+        }
+        filled += read;
+    }
+    Ok(String::from_utf8_lossy(&answer[..filled]).into_owned())
+}
+
+/// The address under which this host reaches a listener: loopback where it listens everywhere.
+fn reachable(listening: SocketAddr) -> SocketAddr {
+    let ip = match listening.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, listening.port())
+}
