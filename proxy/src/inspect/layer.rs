@@ -174,3 +174,53 @@ impl Kept {
         Some(if back.is_empty() { Cow::Borrowed(front) } else { Cow::Owned([front, back].concat()) })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use decant_detectors::{Confidence, RuleSetBuilder};
+
+    use super::*;
+
+    /// The value of a match from `start` to `end` in a stream of `chunks`, reported with the last of them, while
+    /// everything from `undecided` on was kept.
+    fn value(chunks: &[&[u8]], undecided: u64, (start, end): (u64, u64)) -> Option<Vec<u8>> {
+        let mut builder = RuleSetBuilder::new(decant_detectors::BuildLimits::default());
+        builder.rule(decant_detectors::Rule { id: "a".into(), pattern: "abc".into(), ..Default::default() });
+        let rule = builder.build().expect("it builds").rule_id("a").expect("it is there");
+        let (last, before) = chunks.split_last().expect("there are chunks");
+        let (mut kept, mut position) = (Kept::default(), 0);
+        for chunk in before {
+            let end = position + chunk.len() as u64;
+            kept.advance(position, chunk, undecided.min(end));
+            position = end;
+        }
+        let finding = Finding { rule, start, end, confidence: Confidence::Medium };
+        kept.value(&finding, position, last).map(Cow::into_owned)
+    }
+
+    #[test]
+    fn a_match_is_at_hand_however_it_was_cut() {
+        let text = b"0123456789abcdefghij";
+        for size in 1..=text.len() {
+            let chunks: Vec<&[u8]> = text.chunks(size).collect();
+            for undecided in 0..=12 {
+                let found = value(&chunks, undecided, (12, 19));
+                assert_eq!(found.as_deref(), Some(&text[12..19]), "chunks of {size}, kept from {undecided}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_kept_is_capped() {
+        let chunk = vec![b'x'; KEPT_MAX / 4];
+        let chunks = vec![&chunk[..]; 6];
+        let end = chunk.len() as u64 * 5;
+        assert_eq!(value(&chunks, 0, (0, end)), None, "a value longer than the cap is gone");
+        assert_eq!(
+            value(&chunks[..4], 0, (0, 10)).map(|value| value.len()),
+            Some(10),
+            "its beginning is there"
+        );
+        assert_eq!(value(&chunks, 100, (50, 60)), None, "so is what was decided before");
+    }
+}

@@ -27,6 +27,7 @@ fn build_rules() -> Arc<RuleSet> {
     builder.rule(rule("token", "ghp_[A-Za-z0-9]{36}", None));
     builder.rule(rule("pem", "-----BEGIN KEY-----[a-z\n]{10,600}-----END KEY-----", None));
     builder.rule(rule("open", "xoxb-[0-9a-z]{10,}", Some(200)));
+    builder.rule(rule("endless", "BOX<[a-z]+>", Some(100)));
     Arc::new(builder.build().expect("the rules build"))
 }
 

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::inspect::Coding;
-use crate::inspect::testing::{Form, Oracle, Recorder, cut, plan};
+use crate::inspect::testing::{Form, Oracle, Recorder, TOKEN, cut, gzip, plan};
 use crate::inspect::verdict::Ruling;
 
 /// Runs a body through an inspector, chunk by chunk and so many bytes a push; `step` sees it after each.
@@ -201,4 +201,53 @@ proptest! {
         prop_assert!(matches!(blocked, Err(Blocked::Match(_))));
         Receiver { oracle: form.and_then(Form::oracle), has: 0 }.check(&wire, released, &planted, &[])?;
     }
+}
+
+#[test]
+fn a_match_without_an_end_is_a_verdict() {
+    let body = [b"BOX<".to_vec(), vec![b'a'; 1000]].concat();
+    for (form, view) in [(None, ""), (Some(Form::Gzip), "gzip")] {
+        let (wire, codings) = wrap(&body, form.as_slice());
+        let judge = inspect(&codings, &wire, &[7], usize::MAX);
+        let troubles = judge.troubles.lock().unwrap();
+        let [trouble] = &troubles[..] else { panic!("one verdict: {troubles:?}") };
+        assert_eq!(
+            (trouble.kind.reason(), trouble.place.view.to_string(), trouble.place.offset),
+            ("overlong", view.into(), 0)
+        );
+        assert_eq!(trouble.kind.rule(), plan(&codings, &judge).rules.rule_id("endless"));
+    }
+}
+
+#[test]
+fn every_layer_is_scanned() {
+    // A secret in a gzip comment is on the wire alone; one in a comment of the inner gzip in the layer between.
+    let comment = |inner: &[u8]| {
+        let header = [&b"\x1f\x8b\x08\x10\0\0\0\0\0\xff"[..], TOKEN, b" \0"].concat();
+        [&header, &gzip(inner)[10..]].concat()
+    };
+    let found = |wire: &[u8], codings: &[Coding]| -> Vec<(String, u64)> {
+        inspect(codings, wire, &[64], usize::MAX)
+            .found()
+            .into_iter()
+            .map(|(view, at, _)| (view, at))
+            .collect()
+    };
+    assert_eq!(found(&comment(b"text"), &[Coding::Gzip]), [(String::new(), 10)]);
+    let inner = Form::Zlib.encode(&comment(b"text"));
+    assert_eq!(found(&inner, &[Coding::Deflate, Coding::Gzip]), [("deflate".into(), 10)]);
+}
+
+#[test]
+fn checkpoints_past_their_cap_release_later_and_never_earlier() {
+    let mut checkpoints = Checkpoints::new(2);
+    for at in 1..=10_000 {
+        checkpoints.mark(|layer| if layer == 0 { at } else { at * 10 });
+    }
+    for cleared in (0..=100_000).step_by(77) {
+        checkpoints.advance(|_| cleared);
+        assert!(checkpoints.released() * 10 <= cleared, "nothing is released that is not cleared");
+    }
+    checkpoints.advance(|_| 100_000);
+    assert_eq!(checkpoints.released(), 10_000, "in the end everything is");
 }
