@@ -133,7 +133,7 @@ fn drive(plan: &BodyPlan, input: &mut dyn Read) -> io::Result<()> {
         }
         let mut rest = &buffer[..read];
         while !rest.is_empty() {
-            match inspector.push(rest) {
+            match inspector.push(rest, &mut usize::MAX) {
                 Ok(done) => rest = &rest[done..],
                 // The report rules nothing out, so only an end of the inspector's own making comes here.
                 Err(_) => return Ok(()),
