@@ -4,11 +4,11 @@
 //! [`RuleBook`] and swapped whole; an exchange keeps the book it began with.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use decant_config::{Config, ExchangeLog, Problem, SecretSource, TokenSource};
 use ipnet::IpNet;
@@ -19,7 +19,8 @@ use crate::audit::Audit;
 use crate::budget::Budget;
 use crate::http::exchange::RequestBody;
 use crate::http::rate::Rate;
-use crate::identity::{Bottle, BottleKey, Entry, IdentityTable};
+use crate::identity::{Bottle, BottleKey, Entry, IdentityTable, Overlap};
+use crate::leases::Bottles;
 use crate::listen::PlaceCounts;
 use crate::policy::{self, Policies, Policy};
 use crate::probe::Probe;
@@ -32,7 +33,7 @@ use crate::upstream::Upstreams;
 pub(crate) struct RuleBook {
     pub(crate) detectors: Detectors,
     pub(crate) policies: Policies,
-    pub(crate) identities: IdentityTable,
+    bottles: Vec<Entry>,
     pub(crate) admin_from: Vec<IpNet>,
     pub(crate) log_exchanges: ExchangeLog,
     nothing: Arc<Policy>,
@@ -46,10 +47,10 @@ impl RuleBook {
     pub(crate) fn compile(config: &Config) -> Result<Self, Vec<Problem>> {
         let detectors = Detectors::compile(&config.detectors, crate::budget::detectors(&config.limits))?;
         let policies = policy::compile(config, &detectors)?;
-        let identities = identities(config)?;
+        let bottles = bottles(config)?;
         let nothing = Policies::nothing(&detectors);
         let (admin_from, log_exchanges) = (config.listen.admin_from.clone(), config.log.exchanges);
-        Ok(Self { detectors, policies, identities, admin_from, log_exchanges, nothing })
+        Ok(Self { detectors, policies, bottles, admin_from, log_exchanges, nothing })
     }
 
     /// The policy of `bottle`.
@@ -63,7 +64,8 @@ impl RuleBook {
     }
 }
 
-fn identities(config: &Config) -> Result<IdentityTable, Vec<Problem>> {
+/// The configured rows of the identity table.
+fn bottles(config: &Config) -> Result<Vec<Entry>, Vec<Problem>> {
     let (mut entries, mut problems) = (Vec::new(), Vec::new());
     for spec in &config.bottles {
         match bottle(spec) {
@@ -71,9 +73,8 @@ fn identities(config: &Config) -> Result<IdentityTable, Vec<Problem>> {
             Err(message) => problems.push(Problem { at: spec.at.clone(), message }),
         }
     }
-    let table = IdentityTable::new(entries);
-    match table {
-        Ok(table) if problems.is_empty() => Ok(table),
+    match IdentityTable::new(entries.clone()) {
+        Ok(_) if problems.is_empty() => Ok(entries),
         Ok(_) => Err(problems),
         Err(overlap) => {
             let at = config.bottles.first().map(|spec| spec.at.clone());
@@ -85,13 +86,8 @@ fn identities(config: &Config) -> Result<IdentityTable, Vec<Problem>> {
 
 fn bottle(spec: &decant_config::Bottle) -> Result<Arc<Bottle>, String> {
     let token_sha256 = spec.token.as_ref().map(token_digest).transpose()?;
-    Ok(Arc::new(Bottle {
-        key: BottleKey { name: spec.name.to_arc(), epoch: 0 },
-        policy: spec.policy.to_arc(),
-        mode: spec.mode,
-        labels: spec.labels.clone(),
-        token_sha256,
-    }))
+    let key = BottleKey { name: spec.name.to_arc(), epoch: 0 };
+    Ok(Arc::new(Bottle::new(key, spec.policy.to_arc(), spec.mode, spec.labels.clone(), token_sha256)))
 }
 
 fn rows<'a>(spec: &'a decant_config::Bottle, bottle: &'a Arc<Bottle>) -> impl Iterator<Item = Entry> + 'a {
@@ -139,6 +135,9 @@ pub(crate) struct Gateway {
     /// The CA's certificate, for people and scripts on this host.
     pub(crate) ca_file: PathBuf,
     book: RwLock<Arc<RuleBook>>,
+    identities: RwLock<Arc<IdentityTable>>,
+    /// The leased rows; locked while either half of the table changes.
+    leased: Mutex<Vec<Entry>>,
     ids: Ids,
 }
 
@@ -149,13 +148,49 @@ impl Gateway {
     }
 
     /// Puts new rules in force for whatever begins from now on.
-    pub(crate) fn swap(&self, book: RuleBook) {
+    ///
+    /// # Errors
+    /// A configured bottle that claims the source of a lease; nothing has changed then.
+    pub(crate) fn swap(&self, book: RuleBook) -> Result<(), Overlap> {
+        let leased = self.leased.lock().unwrap_or_else(PoisonError::into_inner);
+        self.identify([book.bottles.as_slice(), &leased].concat())?;
         *self.book.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(book);
+        Ok(())
+    }
+
+    /// The bottle that owns a connection from `source` that arrived at `local`.
+    pub(crate) fn find_bottle(&self, source: IpAddr, local: IpAddr) -> Option<Arc<Bottle>> {
+        self.identities.read().unwrap_or_else(PoisonError::into_inner).find(source, local)
+    }
+
+    fn identify(&self, entries: Vec<Entry>) -> Result<(), Overlap> {
+        let table = Arc::new(IdentityTable::new(entries)?);
+        *self.identities.write().unwrap_or_else(PoisonError::into_inner) = table;
+        Ok(())
     }
 
     /// A new request id.
     pub(crate) fn request_id(&self) -> String {
         self.ids.next()
+    }
+}
+
+impl Bottles for Gateway {
+    fn has_policy(&self, name: &str) -> bool {
+        self.book().policies.get(name).is_some()
+    }
+
+    fn install(&self, leased: Vec<Entry>) -> Result<(), Overlap> {
+        let mut known = self.leased.lock().unwrap_or_else(PoisonError::into_inner);
+        self.identify([self.book().bottles.as_slice(), &leased].concat())?;
+        *known = leased;
+        Ok(())
+    }
+
+    fn end(&self, bottle: &Bottle) {
+        bottle.end();
+        self.upstreams.forget(&bottle.key);
+        self.leaves.forget(&bottle.key);
     }
 }
 
@@ -192,6 +227,8 @@ impl Gateway {
         prepare_state_dir(&config.state_dir).map_err(|error| BuildError::new("state_dir", error))?;
         let authority = authority(config, &budget, OffsetDateTime::now_utc())
             .map_err(|error| BuildError::new("tls.ca", error))?;
+        let identities =
+            IdentityTable::new(book.bottles.clone()).map_err(|error| BuildError::new("bottles", error))?;
         let ca_file =
             publish_ca(&config.state_dir, &authority).map_err(|error| BuildError::new("state_dir", error))?;
         let metrics = Metrics::new(config.metrics.bottles, decant_detectors::pack::PACK_VERSION)
@@ -219,6 +256,8 @@ impl Gateway {
                 .copied()
                 .ok_or_else(|| BuildError::new("listen.proxy", "no address"))?,
             ca_file,
+            identities: RwLock::new(Arc::new(identities)),
+            leased: Mutex::default(),
             book: RwLock::new(Arc::new(book)),
             ids: Ids::new(),
             budget,

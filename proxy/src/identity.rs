@@ -15,6 +15,7 @@ use http::HeaderMap;
 use http::header::PROXY_AUTHORIZATION;
 use ipnet::IpNet;
 use sha2::{Digest, Sha256};
+use tokio::sync::watch;
 
 /// Names a bottle in every cache, pool and log: its name and the epoch of the lease it came with (0 for a
 /// configured bottle), so that nothing of an earlier bottle of the same name is ever reused.
@@ -37,9 +38,32 @@ pub(crate) struct Bottle {
     pub(crate) labels: BTreeMap<String, String>,
     /// SHA-256 of the token it must present as a second factor.
     pub(crate) token_sha256: Option<[u8; 32]>,
+    ended: watch::Sender<bool>,
 }
 
 impl Bottle {
+    /// A bottle that lives.
+    pub(crate) fn new(
+        key: BottleKey,
+        policy: Arc<str>,
+        mode: Option<Mode>,
+        labels: BTreeMap<String, String>,
+        token_sha256: Option<[u8; 32]>,
+    ) -> Self {
+        Self { key, policy, mode, labels, token_sha256, ended: watch::Sender::new(false) }
+    }
+
+    /// Ends the bottle: everybody who waits for it learns it at once.
+    pub(crate) fn end(&self) {
+        self.ended.send_replace(true);
+    }
+
+    /// Returns once the bottle has ended.
+    pub(crate) async fn ended(&self) {
+        // The sender lives as long as the bottle, so the wait cannot fail.
+        let _ = self.ended.subscribe().wait_for(|ended| *ended).await;
+    }
+
     /// Whether `headers` carry this bottle's token, or it needs none (RFC 9110 §11.7: Basic's password, or Bearer).
     pub(crate) fn admits(&self, headers: &HeaderMap) -> bool {
         match self.token_sha256 {
@@ -138,13 +162,9 @@ mod tests {
     use super::*;
 
     fn bottle(name: &str, token: Option<&[u8]>) -> Arc<Bottle> {
-        Arc::new(Bottle {
-            key: BottleKey { name: name.into(), epoch: 0 },
-            policy: "default".into(),
-            mode: None,
-            labels: BTreeMap::new(),
-            token_sha256: token.map(|token| Sha256::digest(token).into()),
-        })
+        let key = BottleKey { name: name.into(), epoch: 0 };
+        let token_sha256 = token.map(|token| Sha256::digest(token).into());
+        Arc::new(Bottle::new(key, "default".into(), None, BTreeMap::new(), token_sha256))
     }
 
     fn entry(source: &str, arrival: Option<&str>, bottle: &Arc<Bottle>) -> Entry {

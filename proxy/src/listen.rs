@@ -56,7 +56,7 @@ pub(crate) async fn run(listener: TcpListener, gateway: Arc<Gateway>, drain: wat
 /// `connections`.
 fn begin(stream: TcpStream, peer: SocketAddr, gateway: &Arc<Gateway>, drain: &watch::Receiver<()>) {
     let Ok(local) = stream.local_addr() else { return };
-    let bottle = gateway.book().identities.find(peer.ip(), local.ip());
+    let bottle = gateway.find_bottle(peer.ip(), local.ip());
     let places = match bottle.as_ref().map(|bottle| gateway.places.take(&bottle.key)).transpose() {
         Ok(places) => places,
         Err(full) => return turn_away(&stream, gateway, &full),
@@ -71,7 +71,21 @@ fn begin(stream: TcpStream, peer: SocketAddr, gateway: &Arc<Gateway>, drain: &wa
         _places: places,
         _up: Up::new(gateway.metrics.connections.with_label_values(&["downstream"])),
     };
-    tokio::spawn(serve::outer(stream, Arc::new(connection)));
+    tokio::spawn(async move {
+        let bottle = connection.bottle.clone();
+        while_alive(bottle.as_deref(), serve::outer(stream, Arc::new(connection))).await;
+    });
+}
+
+/// Drives `work` as long as its bottle lives: a bottle that ends takes its connections with it.
+pub(crate) async fn while_alive(bottle: Option<&Bottle>, work: impl Future<Output = ()>) {
+    match bottle {
+        None => work.await,
+        Some(bottle) => tokio::select! {
+            () = work => {}
+            () = bottle.ended() => {}
+        },
+    }
 }
 
 /// Says which limit is reached, as far as the socket takes it at once, and closes.
@@ -120,6 +134,11 @@ impl PlaceCounts {
         }
         *held += 1;
         Ok(Places { counts: self.clone(), bottle: bottle.clone() })
+    }
+
+    /// Connections that `bottle` holds.
+    pub(crate) fn held(&self, bottle: &BottleKey) -> usize {
+        self.each.lock().unwrap_or_else(PoisonError::into_inner).get(bottle).copied().unwrap_or_default()
     }
 
     fn give_back(&self, bottle: &BottleKey) {

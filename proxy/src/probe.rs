@@ -43,13 +43,8 @@ impl Probe {
             .fill(&mut random)
             .map_err(|_| std::io::Error::other("no randomness for the probe's token"))?;
         let token: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-        let bottle = Bottle {
-            key: BottleKey { name: "(probe)".into(), epoch: 0 },
-            policy: "(probe)".into(),
-            mode: None,
-            labels: BTreeMap::new(),
-            token_sha256: None,
-        };
+        let key = BottleKey { name: "(probe)".into(), epoch: 0 };
+        let bottle = Bottle::new(key, "(probe)".into(), None, BTreeMap::new(), None);
         Ok(Self { token_sha256: Sha256::digest(&token).into(), token, bottle: Arc::new(bottle) })
     }
 }

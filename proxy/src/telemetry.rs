@@ -58,6 +58,7 @@ pub(crate) struct Metrics {
     /// Configuration reloads by result.
     pub(crate) reloads: IntCounterVec,
     resident: IntGauge,
+    watch: IntGauge,
     config_info: IntGaugeVec,
     ca_not_after: IntGauge,
 }
@@ -120,6 +121,11 @@ impl Metrics {
             reloads: counters(&r, "decant_config_reloads_total", "Configuration reloads.", &["result"])?,
             resident: gauge(&r, "decant_memory_resident_bytes", "Resident memory of the worker.")?,
             config_info: gauges(&r, "decant_config_info", "The configuration in force.", &["sha256"])?,
+            watch: gauge(
+                &r,
+                "decant_allocator_watch_connected",
+                "Whether the allocator's leases are followed.",
+            )?,
             ca_not_after: gauge(&r, "decant_ca_not_after_seconds", "When the CA ends, in Unix time.")?,
             bottles: Mutex::default(),
             bottles_max,
@@ -160,6 +166,11 @@ impl Metrics {
             let counter = self.leaves.with_label_values(&[result]);
             counter.inc_by(count.saturating_sub(counter.get()));
         }
+    }
+
+    /// Whether the allocator's leases are followed.
+    pub(crate) fn watch_connected(&self, connected: bool) {
+        self.watch.set(i64::from(connected));
     }
 
     /// When the signing CA ends, in seconds of Unix time.

@@ -12,6 +12,7 @@ use rustls::crypto::CryptoProvider;
 
 mod accept;
 mod authority;
+mod bundle;
 mod hello;
 mod leaf;
 mod leaves;
@@ -20,6 +21,7 @@ mod store;
 
 pub(crate) use accept::{AcceptError, accept, refusal_of};
 pub(crate) use authority::{Authority, AuthorityError, AuthoritySettings};
+pub(crate) use bundle::bundle;
 pub(crate) use hello::{Hello, HelloLimits, Opening, OpeningError, read_opening};
 pub(crate) use leaf::LeafError;
 pub(crate) use leaves::{LeafSettings, Leaves};

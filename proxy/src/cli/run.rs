@@ -13,7 +13,7 @@ use super::args::RunArgs;
 use super::load::Source;
 use super::{Exit, Failure};
 use crate::app::{Gateway, RuleBook};
-use crate::{admin, listen, telemetry};
+use crate::{admin, leases, listen, telemetry};
 
 /// Stack of a worker thread, in bytes: deep enough for a debug build's TLS handshake.
 const THREAD_STACK_BYTES: usize = 2 * 1024 * 1024;
@@ -51,6 +51,9 @@ async fn serve(source: &Source, config: &Config, book: RuleBook) -> Result<Exit,
     let (stop_admin, admin_stopped) = watch::channel(());
     tokio::spawn(admin::run(admin, gateway.clone(), admin_stopped));
     drop(drained);
+    if let Some(socket) = &config.allocator {
+        tokio::spawn(leases::follow(gateway.clone(), socket.clone()));
+    }
     until_stopped(source, &gateway).await?;
 
     tracing::info!("draining");
@@ -94,18 +97,27 @@ fn reload(source: &Source, gateway: &Arc<Gateway>) {
         Ok((config, book))
     });
     let result = match loaded {
-        Ok((config, book)) => {
-            gateway.metrics.set_config(&super::load::digest(&config));
-            gateway.swap(book);
-            tracing::info!("the configuration was reloaded");
-            "ok"
-        }
+        Ok((config, book)) => put_in_force(&config, book, gateway),
         Err(failure) => {
             tracing::error!(problems = %failure.message, "the configuration was not reloaded");
             "refused"
         }
     };
     gateway.metrics.reloads.with_label_values(&[result]).inc();
+}
+
+fn put_in_force(config: &Config, book: RuleBook, gateway: &Gateway) -> &'static str {
+    match gateway.swap(book) {
+        Ok(()) => {
+            gateway.metrics.set_config(&super::load::digest(config));
+            tracing::info!("the configuration was reloaded");
+            "ok"
+        }
+        Err(overlap) => {
+            tracing::error!(problems = %overlap, "the configuration was not reloaded");
+            "refused"
+        }
+    }
 }
 
 /// Says what runs, and how to send a first request through it.

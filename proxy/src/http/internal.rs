@@ -16,6 +16,7 @@ use super::serve;
 use crate::identity::Bottle;
 use crate::listen::Connection;
 use crate::target::{Host, Target};
+use crate::tls;
 
 /// The gateway's own name. It is in nobody's DNS (`.internal` is reserved for private use, ICANN 2024).
 pub(crate) const HOST: &str = "decant.internal";
@@ -46,6 +47,7 @@ pub(super) fn answer(
     let gateway = &connection.gateway;
     let found = match request.uri().path() {
         "/ca.pem" => Some((PEM, gateway.leaves.authority().pem().to_owned())),
+        "/bundle.pem" => Some((PEM, tls::bundle(gateway.leaves.authority()))),
         "/whoami" => Some((JSON, whoami(connection, &party.bottle))),
         PROBE_PATH if party.probe => Some((JSON, "{\"status\":\"ok\"}\n".to_owned())),
         _ => None,
@@ -55,7 +57,7 @@ pub(super) fn answer(
         None => {
             let refusal = Refusal::new(Reason::Policy, "there is no such page")
                 .status(StatusCode::NOT_FOUND)
-                .hint("/ca.pem and /whoami exist");
+                .hint("/ca.pem, /bundle.pem and /whoami exist");
             let h1 = request.version() != Version::HTTP_2;
             serve::full(
                 refusal

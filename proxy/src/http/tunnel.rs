@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 use super::exchange::{self, Party, ResponseBody};
 use super::refusal::{Reason, Refusal};
 use super::serve::{self, Tunnel};
-use crate::listen::Connection;
+use crate::listen::{Connection, while_alive};
 use crate::policy::{Authorized, HostVerdict, Route};
 use crate::target::{Host, Scheme, Target};
 use crate::tls::{self, Hello, Opening, Prefixed};
@@ -51,7 +51,10 @@ pub(crate) async fn open(
     let connection = connection.clone();
     tokio::spawn(async move {
         match upgrade.await {
-            Ok(upgraded) => run(upgraded, connection, party, target, intent).await,
+            Ok(upgraded) => {
+                let bottle = party.bottle.clone();
+                while_alive(Some(&bottle), run(upgraded, connection, party, target, intent)).await;
+            }
             Err(error) => tracing::debug!(%error, "tunnel was not opened"),
         }
     });
