@@ -294,9 +294,9 @@ impl Refusal {
     /// The reason phrase of HTTP/1.1: the one line that clients such as git, wget and apt show a person.
     fn phrase(&self) -> String {
         let mut phrase = format!("Blocked by Decant: {}", self.reason.as_str());
-        for part in [self.detector.as_deref(), self.host.as_deref()].into_iter().flatten() {
+        if let Some(host) = &self.host {
             phrase.push(' ');
-            phrase.extend(part.chars().filter(|c| c.is_ascii_graphic()));
+            phrase.extend(host.chars().filter(char::is_ascii_graphic));
         }
         phrase
     }

@@ -241,12 +241,13 @@ impl Zstd {
         Ok(decoded)
     }
 
-    fn flush(&mut self, last: bool, input: &[u8], output: &mut [u8]) -> Result<Decoded, TroubleKind> {
+    /// Takes out what is left of a block. There may be nothing, where the output was full to the brim before: this
+    /// call then only learns that the block is out, and the decoder pauses there all the same.
+    fn flush(&mut self, last: bool, output: &mut [u8]) -> Result<Decoded, TroubleKind> {
         let decoded = self.run(&[], output)?;
         self.part =
             if decoded.written < output.len() { self.after_block(last) } else { Part::Flush { last } };
-        // The output was full to the brim before: there was nothing to flush, and this call has yet to do something.
-        if decoded.written == 0 { self.decode(input, output) } else { Ok(decoded) }
+        Ok(decoded)
     }
 
     fn after_block(&self, last: bool) -> Part {
@@ -306,7 +307,7 @@ impl Decode for Zstd {
             Part::Skippable { left } => Ok(self.read_skippable(left, input)),
             Part::BlockHeader(header) => self.read_block_header(header, input),
             Part::Block { left, last, stored } => self.read_block((left, last, stored), input, output),
-            Part::Flush { last } => self.flush(last, input, output),
+            Part::Flush { last } => self.flush(last, output),
             Part::Checksum(checksum) => self.read_checksum(checksum, input),
         }
     }

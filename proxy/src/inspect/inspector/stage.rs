@@ -32,7 +32,9 @@ impl Stage {
     pub(super) fn run(&mut self, input: &[u8]) -> Result<usize, TroubleKind> {
         self.output.resize(OUTPUT, 0);
         let decoded = self.decoder.decode(input, &mut self.output)?;
-        if decoded.read == 0 && decoded.written == 0 && !input.is_empty() {
+        let idle = decoded.read == 0 && decoded.written == 0;
+        // After output that was full, a call may find that there was no more.
+        if idle && !self.more && !input.is_empty() {
             return Err(TroubleKind::Broken("the decoder stands still"));
         }
         self.ready = 0..decoded.written;

@@ -251,3 +251,23 @@ fn checkpoints_past_their_cap_release_later_and_never_earlier() {
     checkpoints.advance(|_| 100_000);
     assert_eq!(checkpoints.released(), 10_000, "in the end everything is");
 }
+
+/// Blocks of zstd hold 128 KiB, a multiple of what a stage decodes at once: the end of each has to be noticed all the
+/// same, or nothing would leave before the end of the body.
+#[test]
+fn full_zstd_blocks_leave_one_by_one() {
+    const BLOCK_MAX: u64 = (128 << 10) + 3;
+    let text: Vec<u8> = (0..200_000u32)
+        .flat_map(|line| format!("{:x}\n", line.wrapping_mul(0x9e37_79b1)).into_bytes())
+        .collect();
+    let wire = crate::inspect::testing::zstd(&text);
+    assert!(wire.len() as u64 > 4 * BLOCK_MAX, "the body has several blocks");
+    let judge = Recorder::new(Ruling::Block);
+    let mut inspector = Inspector::new(&plan(&[Coding::Zstd], &judge));
+    let mut waiting = 0;
+    run(&mut inspector, &cut(&wire, &[16 << 10]), 256 << 10, |inspector| {
+        waiting = waiting.max(inspector.taken() - inspector.cleared_to());
+    })
+    .expect("nothing is found");
+    assert!(waiting <= BLOCK_MAX + STEP as u64, "{waiting} bytes waited");
+}
