@@ -21,6 +21,7 @@ mod numbers;
 mod pem;
 #[cfg(test)]
 mod tests;
+mod words;
 
 /// What a check found out about a matched text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -5,6 +5,7 @@
 //! words are taken out first and what remains is judged; nothing is dropped for containing a word.
 
 use super::Outcome;
+use super::words::{CERTAIN, is_wordy};
 
 /// Share of the highest possible entropy that random text keeps; measured on short draws of every
 /// alphabet, where one in a thousand falls below 0.75.
@@ -13,6 +14,9 @@ const SHARE: f32 = 0.72;
 const RESIDUE_MIN: usize = 6;
 /// A run (`aaaa`) or a sequence (`1234`) of at least this many characters is padding.
 const RUN_MIN: usize = 4;
+
+/// Below this length, letters drawn at random may pass for words; in bytes.
+const WORDED_MIN: usize = 24;
 
 /// Words of stand-ins, in lower case, at least four letters each.
 const WORDS: &[&[u8]] = &[
@@ -62,9 +66,10 @@ const WORDS: &[&[u8]] = &[
     b"real",
 ];
 
-/// A provider's token: unknown when it looks random, failed when it is a stand-in.
+/// A provider's token: unknown when it looks random, failed when it is a stand-in or made of words.
 pub(super) fn token(matched: &[u8]) -> Outcome {
-    if random(matched) { Outcome::Unknown } else { Outcome::Failed }
+    let worded = matched.len() >= WORDED_MIN && is_wordy(matched, CERTAIN);
+    if random(matched) && !worded { Outcome::Unknown } else { Outcome::Failed }
 }
 
 /// Whether most of `text` remains without its padding, and the remainder looks drawn at random.
