@@ -3,7 +3,7 @@
 //! Place in the path: what policy has authorised comes in, an origin's response goes out. [`Upstreams::send`] takes a
 //! connection from the [`pool`] or makes one: the [`resolver`] finds addresses, the [`guard`] judges them, [`dial`]
 //! connects to what the guard passed, [`mod@tls`] verifies who is there, and [`connection`] speaks the version of
-//! HTTP that was agreed on. [`splice`] carries tunnels that are passed through unopened.
+//! HTTP that was agreed on. [`splice()`] carries tunnels that are passed through unopened.
 //!
 //! Invariants: only an [`Authorized`] target is dialled; connections, sessions and the knowledge of them belong to
 //! one bottle; nothing is sent twice unless it is certain that it was not processed, or safe by its method.
@@ -221,3 +221,6 @@ impl std::error::Error for SetupError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

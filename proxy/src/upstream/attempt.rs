@@ -7,14 +7,15 @@
 
 use std::error::Error;
 use std::io;
+use std::sync::Arc;
 
 use http::request::Parts;
-use http::{Method, Request, Response};
+use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
 
 use super::error::{UpstreamError, UpstreamErrorKind};
-use super::exchange::{BodyFailed, Exchange, Held, Outgoing, RequestBody, UpstreamBody};
+use super::exchange::{Exchange, Held, Outgoing, RequestBody, UpstreamBody};
 use super::head;
 use super::pool::Lease;
 use super::tls::alert_in;
@@ -31,6 +32,8 @@ pub(super) struct Attempt<B> {
 /// An attempt that failed, with what is needed for another where one may follow.
 pub(super) struct Failure<B> {
     error: hyper::Error,
+    /// With what the request's own body failed, if that was the cause.
+    body: Option<Arc<dyn Error + Send + Sync>>,
     next: Option<Box<Attempt<B>>>,
 }
 
@@ -72,11 +75,7 @@ impl<B: RequestBody> Attempt<B> {
         (wanted && is_empty && !self.second).then(|| self.parts.clone())
     }
 
-    fn request(
-        mut self,
-        exchange: std::sync::Arc<Exchange<B>>,
-        adapt: impl FnOnce(&mut Parts),
-    ) -> Request<Outgoing<B>> {
+    fn request(mut self, exchange: Arc<Exchange<B>>, adapt: impl FnOnce(&mut Parts)) -> Request<Outgoing<B>> {
         adapt(&mut self.parts);
         Request::from_parts(self.parts, Outgoing::new(self.body, exchange))
     }
@@ -101,13 +100,19 @@ fn finish<B: RequestBody>(
         spare.filter(|parts| was_refused(&error) || reused && parts.method.is_safe() && was_lost(&error));
     let next = unsent.or_else(|| repeatable.map(|parts| (parts, None)));
     let next = next.map(|(parts, body)| Box::new(Attempt { parts, body, second: true }));
-    Err(Failure { error, next })
+    Err(Failure { error, body: held.failure(), next })
 }
 
 impl<B: RequestBody> Failure<B> {
     /// The second attempt, if there may be one.
     pub(super) fn next_attempt(self, target: &Target) -> Result<Attempt<B>, UpstreamError> {
-        self.next.map(|next| *next).ok_or_else(|| failure(target, self.error))
+        match (self.next, self.body) {
+            (Some(next), _) => Ok(*next),
+            (None, Some(body)) => {
+                Err(UpstreamError::new(target, UpstreamErrorKind::RequestBody).because_of(body))
+            }
+            (None, None) => Err(failure(target, self.error)),
+        }
     }
 }
 
@@ -134,8 +139,6 @@ fn was_lost(error: &hyper::Error) -> bool {
 pub(super) fn failure(target: &Target, error: hyper::Error) -> UpstreamError {
     let kind = if let Some(words) = alert_in(&error) {
         UpstreamErrorKind::TlsAlert(words)
-    } else if error.is_user() || find::<BodyFailed>(&error).is_some() {
-        UpstreamErrorKind::RequestBody
     } else if error.is_parse_too_large() {
         UpstreamErrorKind::HeadTooLarge
     } else if was_lost(&error) || was_refused(&error) || error.is_timeout() {

@@ -8,10 +8,11 @@
 use std::future::Future as _;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
+use futures_util::task::AtomicWaker;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::task::AbortHandle;
@@ -114,9 +115,17 @@ impl<B: RequestBody> Http1<B> {
 /// An HTTP/2 connection, shared by its streams. It ends when its last stream has, after the pool has dropped it.
 pub(super) struct Http2<B: RequestBody> {
     pub(super) sender: http2::SendRequest<Outgoing<B>>,
-    /// Streams that the upstream lets us open at once, as far as it has said so.
-    peer_limit: Arc<AtomicUsize>,
+    peer: Arc<Peer>,
     our_limit: usize,
+}
+
+/// What the driver of an HTTP/2 connection knows of the upstream.
+struct Peer {
+    /// Streams that the upstream lets us open at once, as far as it has said so.
+    streams: AtomicUsize,
+    /// Whether the driver has been told to look for what it has said.
+    asked: AtomicBool,
+    driver: AtomicWaker,
 }
 
 impl<B: RequestBody> Http2<B> {
@@ -141,21 +150,34 @@ impl<B: RequestBody> Http2<B> {
             .keep_alive_while_idle(false)
             .handshake(TokioIo::new(socket))
             .await?;
-        let peer_limit = Arc::new(AtomicUsize::new(settings.streams));
-        let published = Arc::clone(&peer_limit);
+        let peer = Arc::new(Peer {
+            streams: AtomicUsize::new(settings.streams),
+            asked: AtomicBool::new(false),
+            driver: AtomicWaker::new(),
+        });
+        let told = Arc::clone(&peer);
         Driver::spawn(std::future::poll_fn(move |cx| {
+            told.driver.register(cx.waker());
             let polled: Poll<hyper::Result<()>> = Pin::new(&mut connection).poll(cx);
             if polled.is_pending() {
-                published.store(connection.current_max_send_streams(), Ordering::Relaxed);
+                told.streams.store(connection.current_max_send_streams(), Ordering::Relaxed);
             }
             polled
         }))
         .leave();
-        Ok(Self { sender, peer_limit, our_limit: settings.streams })
+        Ok(Self { sender, peer, our_limit: settings.streams })
     }
 
     /// Streams that may be open at once. Opening more would make h2 queue them behind each other.
     pub(super) fn limit(&self) -> usize {
-        self.peer_limit.load(Ordering::Relaxed).min(self.our_limit)
+        self.peer.streams.load(Ordering::Relaxed).min(self.our_limit)
+    }
+
+    /// Has the driver look for the upstream's limit, once. To be called when it has answered something, for then its
+    /// settings are there as well.
+    pub(super) fn learn_limit(&self) {
+        if !self.peer.asked.swap(true, Ordering::Relaxed) {
+            self.peer.driver.wake();
+        }
     }
 }

@@ -61,8 +61,12 @@ impl UpstreamError {
         Self { target: target.clone(), kind, source: None }
     }
 
-    pub(super) fn because(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        self.source = Some(source.into().into());
+    pub(super) fn because(self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        self.because_of(source.into().into())
+    }
+
+    pub(super) fn because_of(mut self, source: Arc<dyn Error + Send + Sync>) -> Self {
+        self.source = Some(source);
         self
     }
 

@@ -6,8 +6,8 @@
 use std::error::Error;
 use std::fmt;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -34,6 +34,8 @@ pub(super) struct Exchange<B: RequestBody> {
     sent: AtomicBool,
     cancelled: AtomicBool,
     sender: AtomicWaker,
+    /// With what the request's body failed. hyper would lose it on HTTP/2.
+    failure: OnceLock<Arc<dyn Error + Send + Sync>>,
     /// The place of an HTTP/2 stream on its connection, held until both directions are done.
     _stream: Option<StreamPlace<B>>,
 }
@@ -44,6 +46,7 @@ impl<B: RequestBody> Exchange<B> {
             sent: AtomicBool::new(false),
             cancelled: AtomicBool::new(false),
             sender: AtomicWaker::new(),
+            failure: OnceLock::new(),
             _stream: stream,
         })
     }
@@ -52,6 +55,11 @@ impl<B: RequestBody> Exchange<B> {
     fn cancel(&self) {
         self.cancelled.store(true, Ordering::Release);
         self.sender.wake();
+    }
+
+    /// With what the request's body failed, if it did.
+    fn failure(&self) -> Option<Arc<dyn Error + Send + Sync>> {
+        self.failure.get().cloned()
     }
 
     fn is_sent(&self) -> bool {
@@ -86,23 +94,31 @@ impl<B: RequestBody> Outgoing<B> {
 
 impl<B: RequestBody> Body for Outgoing<B> {
     type Data = Bytes;
-    type Error = BoxError;
+    type Error = Aborted;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, Aborted>>> {
         self.exchange.sender.register(cx.waker());
         if self.exchange.cancelled.load(Ordering::Acquire) {
-            return Poll::Ready(Some(Err(Box::new(Cancelled::new()))));
+            return Poll::Ready(Some(Err(Aborted::new())));
         }
         let Some(body) = &mut self.body else { return Poll::Ready(None) };
-        let frame = ready!(Pin::new(body).poll_frame(cx));
-        match &frame {
-            None => self.exchange.sent.store(true, Ordering::Release),
-            Some(_) => self.note_end(),
+        match ready!(Pin::new(body).poll_frame(cx)) {
+            None => {
+                self.exchange.sent.store(true, Ordering::Release);
+                Poll::Ready(None)
+            }
+            Some(Ok(frame)) => {
+                self.note_end();
+                Poll::Ready(Some(Ok(frame)))
+            }
+            Some(Err(error)) => {
+                let _ = self.exchange.failure.set(error.into().into());
+                Poll::Ready(Some(Err(Aborted::new())))
+            }
         }
-        Poll::Ready(frame.map(|frame| frame.map_err(|error| Box::new(BodyFailed(error.into())).into())))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -114,39 +130,23 @@ impl<B: RequestBody> Body for Outgoing<B> {
     }
 }
 
-/// The request's body failed; its own error is the source.
+/// What hyper gets to see of a request that is broken off: on HTTP/2 it finds the reason for the reset in the source.
 #[derive(Debug)]
-pub(super) struct BodyFailed(BoxError);
+pub(super) struct Aborted(h2::Error);
 
-impl fmt::Display for BodyFailed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the request's body broke off")
-    }
-}
-
-impl Error for BodyFailed {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        Some(&*self.0)
-    }
-}
-
-/// Nobody reads the answer any more. hyper finds the reason for the reset in the source.
-#[derive(Debug)]
-struct Cancelled(h2::Error);
-
-impl Cancelled {
+impl Aborted {
     fn new() -> Self {
         Self(h2::Reason::CANCEL.into())
     }
 }
 
-impl fmt::Display for Cancelled {
+impl fmt::Display for Aborted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the exchange was cancelled")
+        f.write_str("the request was broken off")
     }
 }
 
-impl Error for Cancelled {
+impl Error for Aborted {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         Some(&self.0)
     }
@@ -164,6 +164,15 @@ pub(super) enum Held<B: RequestBody> {
     Http1 { connection: Http1<B>, visit: Visit<B>, exchange: Arc<Exchange<B>> },
     /// A stream on a connection.
     Http2 { exchange: Arc<Exchange<B>> },
+}
+
+impl<B: RequestBody> Held<B> {
+    /// With what the request's body failed, if it did.
+    pub(super) fn failure(&self) -> Option<Arc<dyn Error + Send + Sync>> {
+        match self {
+            Self::Http1 { exchange, .. } | Self::Http2 { exchange } => exchange.failure(),
+        }
+    }
 }
 
 impl<B: RequestBody> UpstreamBody<B> {

@@ -247,6 +247,3 @@ pub(super) enum LookupError {
     /// The name servers failed.
     Failed(NetError),
 }
-
-#[cfg(test)]
-mod tests;

@@ -155,6 +155,7 @@ impl<B: RequestBody> State<B> {
         let Some(at) = self.shared.iter().position(|shared| shared.number == number) else { return false };
         let shared = &mut self.shared[at];
         shared.streams -= 1;
+        shared.connection.learn_limit();
         if shared.streams > 0 {
             return false;
         }

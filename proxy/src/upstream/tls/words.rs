@@ -31,7 +31,7 @@ pub(super) fn of_certificate(error: &CertificateError, host: &Host) -> String {
         }
         CertificateError::NotValidForName => format!("it is not for {host}"),
         CertificateError::Revoked => "it has been revoked".to_owned(),
-        CertificateError::BadSignature => "its signature is wrong".to_owned(),
+        CertificateError::BadSignature => "it was not signed by the authority that it names".to_owned(),
         CertificateError::BadEncoding => "it is malformed".to_owned(),
         CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
             "it is not meant for servers".to_owned()
@@ -51,8 +51,10 @@ fn names(presented: &[String]) -> String {
     if presented.is_empty() {
         return "no name".to_owned();
     }
-    let shown: Vec<_> =
-        presented.iter().take(NAMES_SHOWN).map(|name| Excerpt::new(name).to_string()).collect();
+    // rustls shows names as Rust does: `DnsName("a.test")`.
+    let bare =
+        |name: &str| name.split('"').nth(1).map_or_else(|| Excerpt::new(name), Excerpt::new).to_string();
+    let shown: Vec<_> = presented.iter().take(NAMES_SHOWN).map(|name| bare(name)).collect();
     let more = if presented.len() > NAMES_SHOWN { " and others" } else { "" };
     shown.join(", ") + more
 }
@@ -107,16 +109,32 @@ pub(super) fn of_io(error: &io::Error) -> &'static str {
     }
 }
 
-/// The words of an alert anywhere in the causes of `error`. In TLS 1.3 a server refuses the client (for want of a
-/// certificate, for example) after the handshake, when HTTP is spoken already.
+/// Alerts that a server may send when HTTP is spoken already: in TLS 1.3 it judges the client after the handshake.
+const LATE_ALERTS: [AlertDescription; 4] = [
+    AlertDescription::CertificateRequired,
+    AlertDescription::HandshakeFailure,
+    AlertDescription::BadCertificate,
+    AlertDescription::AccessDenied,
+];
+
+/// The words of such an alert anywhere in the causes of `error`.
 pub(in crate::upstream) fn alert_in(error: &(dyn Error + 'static)) -> Option<String> {
     let mut next = Some(error);
     while let Some(error) = next {
-        let inner = error.downcast_ref::<io::Error>().and_then(|error| error.get_ref());
-        if let Some(rustls::Error::AlertReceived(alert)) = inner.and_then(|inner| inner.downcast_ref()) {
-            return Some(of_alert(*alert));
+        if let Some(io) = error.downcast_ref::<io::Error>() {
+            return alert_of(io).map(of_alert);
         }
         next = error.source();
     }
     None
+}
+
+/// HTTP/1.1 passes the error on as it was; HTTP/2 keeps its text alone.
+fn alert_of(error: &io::Error) -> Option<AlertDescription> {
+    let inner = error.get_ref()?;
+    if let Some(rustls::Error::AlertReceived(alert)) = inner.downcast_ref() {
+        return Some(*alert);
+    }
+    let text = inner.to_string();
+    LATE_ALERTS.into_iter().find(|&alert| rustls::Error::AlertReceived(alert).to_string() == text)
 }
