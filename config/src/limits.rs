@@ -135,8 +135,9 @@ limits! {
     tls_sessions_per_bottle: count(usize) = 64, in 1, to 4096;
     /// Bytes of each of the two buffers of a tunnel that is passed through.
     splice_buffer_bytes: bytes(usize) = 16 * KIB, in 4 * KIB, to MIB;
-    /// Time in a tunnel that is passed through without a byte, once one side has finished.
-    half_closed_timeout: time(Duration) = 30 * SECOND, in SECOND, to HOUR;
+    /// Time without a byte, once a client has finished sending, or one side of a tunnel that is passed through: it is
+    /// then taken for gone.
+    half_closed_timeout: time(Duration) = 10 * SECOND, in 100 * MS, to HOUR;
 
     // Inspection.
     /// Bytes of a request body that are scanned whole before the origin hears of the request.

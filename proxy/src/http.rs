@@ -3,6 +3,7 @@
 pub(crate) mod exchange;
 pub(crate) mod head;
 pub(crate) mod internal;
+pub(crate) mod presence;
 pub(crate) mod rate;
 pub(crate) mod refusal;
 pub(crate) mod serve;

@@ -31,8 +31,7 @@ pub(crate) use self::coding::{Coding, parse_codings};
 pub(crate) use self::head::HeadScan;
 pub(crate) use self::inspector::Inspector;
 pub(crate) use self::verdict::{
-    Blocked, BodyError, Counts, Direction, Hit, Judge, Place, Ruling, Step, Surface, Trouble, TroubleKind,
-    View,
+    Blocked, BodyError, Counts, Direction, Hit, Judge, Place, Ruling, Surface, Trouble, TroubleKind, View,
 };
 
 /// The limits of inspection, from the configuration's `limits`.

@@ -33,14 +33,6 @@ impl<T> Deref for Authorized<T> {
     }
 }
 
-#[cfg(test)]
-impl<T> Authorized<T> {
-    /// An approval for tests of the connector.
-    pub(crate) fn for_test(inner: T) -> Self {
-        Self(inner)
-    }
-}
-
 /// All policies of one configuration.
 #[derive(Debug)]
 pub(crate) struct Policies {

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::io::Write as _;
 
-use decant_config::{Config, DetectorSpec, HostPattern};
+use decant_config::{Config, DetectorSpec, HostPattern, Name};
 
 use super::args::{ConfigArgs, ExplainArgs};
 use super::{Exit, Failure, load, printable};
@@ -14,7 +14,7 @@ pub(super) fn list(args: &ConfigArgs) -> Result<Exit, Failure> {
     let config = load::config(args)?;
     let mut text = String::new();
     for spec in &config.detectors.list {
-        let tags: Vec<&str> = spec.tags.iter().map(|tag| tag.as_str()).collect();
+        let tags: Vec<&str> = spec.tags.iter().map(Name::as_str).collect();
         let (id, direction, action) = (&spec.id, spec.direction, spec.action);
         line(
             &mut text,

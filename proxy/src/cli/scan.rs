@@ -133,7 +133,9 @@ fn drive(plan: &BodyPlan, input: &mut dyn Read) -> io::Result<()> {
         }
         let mut rest = &buffer[..read];
         while !rest.is_empty() {
-            match inspector.push(rest, &mut usize::MAX) {
+            // There is nobody to share the thread with.
+            let mut budget = usize::MAX;
+            match inspector.push(rest, &mut budget) {
                 Ok(done) => rest = &rest[done..],
                 // The report rules nothing out, so only an end of the inspector's own making comes here.
                 Err(_) => return Ok(()),

@@ -139,6 +139,8 @@ fn framing(detail: &str) -> Refusal {
 mod tests {
     use super::*;
 
+    type Fields = &'static [(&'static str, &'static str)];
+
     fn headers(fields: &[(&str, &str)]) -> HeaderMap {
         fields
             .iter()
@@ -167,7 +169,7 @@ mod tests {
 
     #[test]
     fn doubtful_framing_is_refused() {
-        let cases: [(&[(&str, &str)], Version, bool); 9] = [
+        let cases: [(Fields, Version, bool); 9] = [
             (&[("content-length", "5")], Version::HTTP_11, true),
             (&[("content-length", "5, 5")], Version::HTTP_11, false),
             (&[("content-length", "+5")], Version::HTTP_11, false),

@@ -20,6 +20,7 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 
 use super::exchange::{self, Party, ResponseBody};
+use super::presence::{Presence, Watched};
 use super::refusal::{Reason, Refusal};
 use super::upload::Upload;
 use super::{internal, tunnel};
@@ -36,8 +37,10 @@ pub(crate) async fn outer(stream: TcpStream, connection: Arc<Connection>) {
         let connection = connection.clone();
         async move { Ok::<_, Infallible>(outer_request(&connection, request).await) }
     });
+    let (stream, presence) = Watched::new(stream);
     let served = h1_builder(&gateway).serve_connection(TokioIo::new(stream), service).with_upgrades();
-    report(until_drained(served, drain, http1::UpgradeableConnection::graceful_shutdown).await);
+    let served = until_drained(served, drain, http1::UpgradeableConnection::graceful_shutdown);
+    while_present(served, &presence, &gateway).await;
 }
 
 /// An opened tunnel: whose it is, where it leads, and why everything in it is refused, if it is.
@@ -60,13 +63,27 @@ where
         let tunnel = tunnel.clone();
         async move { Ok::<_, Infallible>(inner_request(&tunnel, request).await) }
     });
-    let io = TokioIo::new(io);
     if h2 {
-        let served = h2_builder(&gateway).serve_connection(io, service);
+        let served = h2_builder(&gateway).serve_connection(TokioIo::new(io), service);
         report(until_drained(served, drain, http2::Connection::graceful_shutdown).await);
     } else {
-        let served = h1_builder(&gateway).serve_connection(io, service);
-        report(until_drained(served, drain, http1::Connection::graceful_shutdown).await);
+        let (io, presence) = Watched::new(io);
+        let served = h1_builder(&gateway).serve_connection(TokioIo::new(io), service);
+        let served = until_drained(served, drain, http1::Connection::graceful_shutdown);
+        while_present(served, &presence, &gateway).await;
+    }
+}
+
+/// Drives an HTTP/1.1 connection, and drops it once its client is gone: the server itself does not look, since it lets
+/// clients finish sending first.
+async fn while_present(
+    served: impl Future<Output = Result<(), hyper::Error>>,
+    presence: &Presence,
+    gateway: &Gateway,
+) {
+    tokio::select! {
+        ended = served => report(ended),
+        () = presence.gone(gateway.budget.half_closed_timeout) => {}
     }
 }
 

@@ -14,6 +14,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
 use super::exchange::{self, Party, ResponseBody};
+use super::presence::Watched;
 use super::refusal::{Reason, Refusal};
 use super::serve::{self, Tunnel};
 use crate::listen::{Connection, while_alive};
@@ -25,7 +26,7 @@ use crate::upstream;
 /// What becomes of a tunnel.
 enum Intent {
     /// Opened; every request in it is refused if there is a refusal.
-    Open(Option<Refusal>),
+    Open(Option<Box<Refusal>>),
     /// Passed on unopened.
     Splice(Authorized<Target>, Arc<Route>),
 }
@@ -68,27 +69,31 @@ fn parse(request: &Request<Incoming>) -> Result<Target, Refusal> {
     Target::from_authority(authority.as_str()).map_err(|error| serve::bad_target(&error))
 }
 
+fn refused(refusal: Refusal) -> Intent {
+    Intent::Open(Some(Box::new(refusal)))
+}
+
 /// Decides from the target alone. The host's labels are scanned before anything else is done with them.
 fn decide(connection: &Connection, party: &Party, target: &Target) -> Intent {
     if serve::is_internal(target) {
         return Intent::Open(None);
     }
     if party.probe {
-        return Intent::Open(Some(exchange::probe_elsewhere()));
+        return refused(exchange::probe_elsewhere());
     }
     let book = connection.gateway.book();
     let Some(policy) = book.policy_of(&party.bottle) else {
-        return Intent::Open(Some(Refusal::new(Reason::Policy, "the bottle's policy does not exist")));
+        return refused(Refusal::new(Reason::Policy, "the bottle's policy does not exist"));
     };
     match policy.host(target) {
         HostVerdict::Passthrough(target, route) => {
             match exchange::scan_host(connection, party, &book, &target, &route) {
                 None => Intent::Splice(target, route),
-                Some(refusal) => Intent::Open(Some(refusal)),
+                Some(refusal) => refused(refusal),
             }
         }
         HostVerdict::Denied if party.bottle.mode.unwrap_or(policy.mode) == Mode::Enforce => {
-            Intent::Open(Some(exchange::denied_host(&policy.name, target)))
+            refused(exchange::denied_host(&policy.name, target))
         }
         // Each request is judged for itself; of a merely observed denial each leaves its record.
         HostVerdict::Possible | HostVerdict::Denied => Intent::Open(None),
@@ -96,18 +101,22 @@ fn decide(connection: &Connection, party: &Party, target: &Target) -> Intent {
 }
 
 async fn run(upgraded: Upgraded, connection: Arc<Connection>, party: Party, target: Target, intent: Intent) {
-    let Ok(parts) = upgraded.downcast::<TokioIo<TcpStream>>() else {
+    let Ok(parts) = upgraded.downcast::<TokioIo<Watched<TcpStream>>>() else {
         tracing::error!("a tunnel's connection is not the one that was accepted");
         return;
     };
-    let opening =
-        tls::read_opening(parts.io.into_inner(), parts.read_buf, connection.gateway.budget.hello).await;
+    let opening = tls::read_opening(
+        parts.io.into_inner().into_inner(),
+        parts.read_buf,
+        connection.gateway.budget.hello,
+    )
+    .await;
     match (opening, intent) {
         (Ok(Opening::Tls(hello)), Intent::Splice(target, route)) => {
-            splice(hello, &connection, &party, &target, &route).await
+            splice(hello, &connection, &party, &target, &route).await;
         }
         (Ok(Opening::Tls(hello)), Intent::Open(refusal)) => {
-            open_tls(hello, connection, party, target, refusal).await
+            open_tls(hello, connection, party, target, refusal.map(|refusal| *refusal)).await;
         }
         (Ok(Opening::Http(io)), intent) => open_plain(io, connection, party, target, intent).await,
         (Ok(Opening::Silent(_) | Opening::Unknown(_)), _) => opaque(&connection, &party, &target),
@@ -157,10 +166,11 @@ async fn open_tls(
     {
         Ok(stream) => {
             let h2 = stream.get_ref().1.alpn_protocol() == Some(tls::ALPN_H2);
-            serve::inner(stream, Arc::new(Tunnel { connection, party, target, refusal }), h2).await;
+            // Boxed: the connection's state is large, and the tunnel's task outlives its opening.
+            Box::pin(serve::inner(stream, Arc::new(Tunnel { connection, party, target, refusal }), h2)).await;
         }
         Err(error) => {
-            tracing::warn!(bottle = %party.bottle.key.name, %target, %error, "a tunnel ended in its handshake")
+            tracing::warn!(bottle = %party.bottle.key.name, %target, %error, "a tunnel ended in its handshake");
         }
     }
 }
@@ -175,7 +185,7 @@ async fn open_plain(
 ) {
     let target = Target { scheme: Scheme::Http, ..target };
     let refusal = match intent {
-        Intent::Open(refusal) => refusal,
+        Intent::Open(refusal) => refusal.map(|refusal| *refusal),
         Intent::Splice(..) => {
             Some(Refusal::new(Reason::Authority, "a route that passes TLS through passes nothing else"))
         }

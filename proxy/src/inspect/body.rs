@@ -31,8 +31,6 @@ pub(crate) struct InspectBody<B> {
     /// `None` once it has ended or failed, or nobody needs it any more.
     inner: Option<B>,
     work: Work,
-    /// Gets the rest of a body that was blocked.
-    on_block: Option<Box<dyn FnOnce(B) + Send>>,
 }
 
 /// What happens to the bytes.
@@ -57,25 +55,14 @@ where
         } else {
             Work::Inspect(Box::new(Inspecting::new(plan, &inner.size_hint())))
         };
-        Self { inner: Some(inner), work, on_block: None }
+        Self { inner: Some(inner), work }
     }
 
     /// A body that the plan lets pass unseen; its bytes are counted as skipped.
     pub(crate) fn pass(inner: B, direction: Direction, judge: Arc<dyn Judge>) -> Self {
         let work =
             if inner.is_end_stream() { Work::Ended } else { Work::Pass(Passing::new(direction, judge)) };
-        Self { inner: Some(inner), work, on_block: None }
-    }
-
-    /// Gives the rest of the body to `hook` if a verdict ends it, so that an upload can be read to its end while the
-    /// answer is on its way. Without a hook the rest is dropped.
-    pub(crate) fn on_block(&mut self, hook: impl FnOnce(B) + Send + 'static) {
-        self.on_block = Some(Box::new(hook));
-    }
-
-    /// The body that came, with whatever of it has not been read; `None` if it is over.
-    pub(crate) fn into_inner(mut self) -> Option<B> {
-        self.inner.take()
+        Self { inner: Some(inner), work }
     }
 
     /// Inspects the front of the body before anything of it leaves, so that a block in it can still be a clean answer:
@@ -103,11 +90,7 @@ where
 
     /// Ends the body with an error.
     fn fail(&mut self, error: BodyError) -> BodyError {
-        let blocked = error.blocked().cloned();
-        if let (Some(_), Some(hook), Some(rest)) = (&blocked, self.on_block.take(), self.inner.take()) {
-            hook(rest);
-        }
-        self.work = Work::Failed(blocked);
+        self.work = Work::Failed(error.blocked().cloned());
         error
     }
 }

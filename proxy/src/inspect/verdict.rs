@@ -130,11 +130,6 @@ impl View {
         }
         self
     }
-
-    /// Whether these are the bytes as they came.
-    pub(crate) fn is_raw(&self) -> bool {
-        self.steps[0].is_none()
-    }
 }
 
 impl fmt::Display for View {
@@ -329,14 +324,6 @@ impl Blocked {
         match self {
             Self::Match(hit) => &hit.place,
             Self::Trouble(trouble) => &trouble.place,
-        }
-    }
-
-    /// The `reason` of a problem document.
-    pub(crate) const fn reason(&self) -> &'static str {
-        match self {
-            Self::Match(_) => "detector",
-            Self::Trouble(trouble) => trouble.kind.reason(),
         }
     }
 }

@@ -24,6 +24,9 @@ policies:
       - {name: push, hosts: [forge.example.org], git: {fetch: deny, push: allow}}
 "#;
 
+/// Authority, method, path and query, fields, verdict.
+type Case = (&'static str, &'static str, &'static str, &'static [(&'static str, &'static str)], &'static str);
+
 fn policy() -> Arc<Policy> {
     let config = decant_config::parse("test.yaml", TEXT, &Overrides::default())
         .unwrap_or_else(|problems| panic!("{problems}"));
@@ -61,7 +64,7 @@ fn verdict(
 #[test]
 fn requests_get_the_verdict_of_the_first_route_that_matches() {
     let policy = policy();
-    let cases: &[(&str, &str, &str, &[(&str, &str)], &str)] = &[
+    let cases: &[Case] = &[
         ("api.example.org:443", "GET", "/repos", &[], "route:api"),
         ("api.example.org:443", "GET", "/repos/a/b?x=/../y", &[], "route:api"),
         ("api.example.org:443", "GET", "/reposx", &[], "denied"),

@@ -218,7 +218,7 @@ impl Exchange {
             policy = %self.policy.name,
             route = self.route_name(),
             method = %self.method,
-            host = refusal.is_none_or(|refusal| refusal.names_host()).then(|| self.target.host.to_string()),
+            host = refusal.is_none_or(Refusal::names_host).then(|| self.target.host.to_string()),
             path = if state.path_masked { "(masked)" } else { &self.path },
             status = state.status.map_or(0, |status| status.as_u16()),
             verdict,

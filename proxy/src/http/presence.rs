@@ -1,0 +1,145 @@
+//! Whether a client that has stopped sending is still there.
+//!
+//! HTTP/1.1 allows a client to close its sending side and wait for the answer (RFC 9112 §9.6); one that has vanished
+//! looks just the same. A client that has finished sending therefore counts as gone when nothing could be written to
+//! it for a while. Invariant: a client that sends on, or to which bytes go out, is never taken for gone.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+
+/// What is known of a client's presence.
+#[derive(Debug, Default)]
+pub(crate) struct Presence {
+    /// When the client finished sending, or was last written to since.
+    last: Mutex<Option<Instant>>,
+    finished: Notify,
+}
+
+impl Presence {
+    /// Returns once the client has finished sending and nothing was written to it for `limit`.
+    pub(crate) async fn gone(&self, limit: Duration) {
+        loop {
+            let last = *self.last.lock().unwrap_or_else(PoisonError::into_inner);
+            match last {
+                None => self.finished.notified().await,
+                Some(last) if last + limit <= Instant::now() => return,
+                Some(last) => sleep_until(last + limit).await,
+            }
+        }
+    }
+
+    fn finish(&self) {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(Instant::now);
+        self.finished.notify_one();
+    }
+
+    fn wrote(&self) {
+        if let Some(last) = self.last.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+            *last = Instant::now();
+        }
+    }
+}
+
+/// A connection that notes its client's presence.
+#[derive(Debug)]
+pub(crate) struct Watched<IO> {
+    inner: IO,
+    presence: Arc<Presence>,
+}
+
+impl<IO> Watched<IO> {
+    /// Watches `inner`.
+    pub(crate) fn new(inner: IO) -> (Self, Arc<Presence>) {
+        let presence = Arc::new(Presence::default());
+        (Self { inner, presence: presence.clone() }, presence)
+    }
+
+    /// The connection itself.
+    pub(crate) fn into_inner(self) -> IO {
+        self.inner
+    }
+
+    fn note(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if matches!(written, Poll::Ready(Ok(1..))) {
+            self.presence.wrote();
+        }
+        written
+    }
+}
+
+impl<IO: AsyncRead + Unpin> AsyncRead for Watched<IO> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let (room, filled) = (buf.remaining(), buf.filled().len());
+        let read = Pin::new(&mut self.inner).poll_read(cx, buf);
+        if matches!(read, Poll::Ready(Ok(()))) && room > 0 && buf.filled().len() == filled {
+            self.presence.finish();
+        }
+        read
+    }
+}
+
+impl<IO: AsyncWrite + Unpin> AsyncWrite for Watched<IO> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.inner).poll_write(cx, buf);
+        self.note(written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
+        self.note(written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(10);
+
+    #[tokio::test(start_paused = true)]
+    async fn only_a_silent_finished_client_is_gone() {
+        let (mut client, ours) = duplex(64);
+        let (mut watched, presence) = Watched::new(ours);
+        let mut byte = [0];
+        client.write_all(b"x").await.unwrap();
+        watched.read_exact(&mut byte).await.unwrap();
+        assert!(tokio::time::timeout(LIMIT * 9, presence.gone(LIMIT)).await.is_err(), "it may still send");
+
+        client.shutdown().await.unwrap();
+        assert_eq!(watched.read(&mut byte).await.unwrap(), 0);
+        tokio::time::advance(LIMIT / 2).await;
+        watched.write_all(b"y").await.unwrap();
+        let began = Instant::now();
+        presence.gone(LIMIT).await;
+        assert_eq!(began.elapsed().as_secs(), LIMIT.as_secs(), "counted from the last byte that went out");
+    }
+}
