@@ -98,7 +98,7 @@ pub struct DetectorsConfig {
     /// The date of the pack that was approved.
     pub pinned: Option<Date>,
     /// Every detector that runs: the built-in pack where it was handed in, then the files', overrides applied, those
-    /// switched off left out.
+    /// that are not enabled left out.
     pub list: Vec<DetectorSpec>,
 }
 
@@ -137,6 +137,8 @@ pub struct DetectorSpec {
     pub ignore: IgnoreSpec,
     /// What a match leads to, unless the route says otherwise.
     pub action: MatchAction,
+    /// Whether it runs; an override can change that.
+    pub enabled: bool,
     /// Since when the built-in pack has it.
     pub added: Option<Date>,
     /// Texts that prove it.
@@ -186,13 +188,13 @@ pub struct Examples {
 pub struct DetectorOverride {
     /// Whom it changes.
     pub id: Name,
-    /// `false` takes the detector out.
+    /// Takes the detector out, or lets one run that its file leaves out.
     pub enabled: Option<bool>,
     /// Replaces the action.
     pub action: Option<MatchAction>,
     /// Replaces the severity.
     pub severity: Option<Severity>,
-    /// Hosts and surfaces added to its home.
+    /// Hosts that are added to its home; surfaces, where there are any, that replace those of its home.
     pub home: Home,
     /// Patterns and digests added to what it ignores.
     pub ignore: IgnoreSpec,
@@ -203,7 +205,7 @@ pub struct DetectorOverride {
 /// What a detector file holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DetectorFile {
-    /// The detectors it defines, each with `enabled: false` left out.
+    /// The detectors it defines, those that are not enabled included.
     pub detectors: Vec<DetectorSpec>,
     /// The changes it makes to others.
     pub overrides: Vec<DetectorOverride>,

@@ -35,6 +35,8 @@ pub struct Preset {
     pub read: Vec<Route>,
     /// What `access: full` adds.
     pub write: Vec<Route>,
+    /// The text that it was read from, for people to read.
+    pub yaml: &'static str,
 }
 
 impl Preset {
@@ -48,7 +50,7 @@ impl Preset {
 macro_rules! files {
     ($($name:literal),+ $(,)?) => {
         /// Name and text of every preset.
-        const FILES: &[(&str, &str)] = &[$(($name, include_str!(concat!("../presets/", $name, ".yaml")))),+];
+        const FILES: &[(&str, &'static str)] = &[$(($name, include_str!(concat!("../presets/", $name, ".yaml")))),+];
     };
 }
 
@@ -73,7 +75,7 @@ files![
 
 static PRESETS: LazyLock<Vec<Preset>> = LazyLock::new(|| {
     let mut cx = Cx::default();
-    let read = |(name, text): &(&str, &str)| read_preset(name, text, &mut cx);
+    let read = |(name, text): &(&str, &'static str)| read_preset(name, text, &mut cx);
     let presets: Vec<Preset> = FILES.iter().filter_map(read).collect();
     assert!(cx.problems.is_empty(), "the presets are checked by tests: {}", cx.problems);
     presets
@@ -101,9 +103,9 @@ static PRESET: Section = Section {
     ],
 };
 
-fn read_preset(name: &str, source: &str, cx: &mut Cx) -> Option<Preset> {
+fn read_preset(name: &str, yaml: &'static str, cx: &mut Cx) -> Option<Preset> {
     let file = std::path::PathBuf::from(format!("presets/{name}.yaml"));
-    let root = parse(&file.into(), source, cx)?;
+    let root = parse(&file.into(), yaml, cx)?;
     let map = Fields::open(&root, &PRESET, cx)?;
     let name = Name::identifier(name).ok()?;
     let description = map.required(cx, "description", text);
@@ -114,5 +116,5 @@ fn read_preset(name: &str, source: &str, cx: &mut Cx) -> Option<Preset> {
     };
     let read = map.list(cx, "read", route);
     let write = map.list(cx, "write", route);
-    Some(Preset { name: name.clone(), description: description?, checked: checked?, read, write })
+    Some(Preset { name: name.clone(), description: description?, checked: checked?, read, write, yaml })
 }

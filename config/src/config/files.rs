@@ -203,6 +203,7 @@ impl Reading {
         if complete {
             check::detector_references(root, &merged, &mut self.cx);
         }
+        merged.list.retain(|detector| detector.enabled);
         let DetectorSection { builtin, files, newer, pinned, .. } = section.clone();
         DetectorsConfig { builtin, files, newer, pinned, list: merged.list }
     }

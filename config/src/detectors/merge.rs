@@ -52,26 +52,23 @@ impl Merged {
     /// Applies one override. Its detector must exist where `complete` says that all are known here.
     pub(crate) fn change(&mut self, change: &DetectorOverride, complete: bool, cx: &mut Cx) {
         let Some(index) = self.list.iter().position(|one| one.id == change.id) else {
-            if complete && !self.ids.contains(&change.id) {
+            if complete {
                 let hint = did_you_mean(&change.id, self.ids.iter().map(Name::as_str));
                 cx.problem(&change.at, format!("there is no detector {}{hint}", quoted(&change.id)));
             }
             return;
         };
-        if change.enabled == Some(false) {
-            self.list.remove(index);
-            return;
-        }
         apply(change, &mut self.list[index]);
     }
 }
 
 fn apply(change: &DetectorOverride, detector: &mut DetectorSpec) {
+    detector.enabled = change.enabled.unwrap_or(detector.enabled);
     detector.action = change.action.unwrap_or(detector.action);
     detector.severity = change.severity.unwrap_or(detector.severity);
     detector.home.hosts.extend(change.home.hosts.iter().cloned());
-    if !detector.home.surfaces.is_empty() || detector.home.hosts.is_empty() {
-        detector.home.surfaces.extend(change.home.surfaces.iter().copied());
+    if !change.home.surfaces.is_empty() {
+        detector.home.surfaces.clone_from(&change.home.surfaces);
     }
     detector.ignore.patterns.extend(change.ignore.patterns.iter().cloned());
     detector.ignore.sha256.extend(change.ignore.sha256.iter().copied());

@@ -91,7 +91,7 @@ pub(crate) static DETECTOR: Section = Section {
             key: "enabled",
             kind: "true | false",
             default: "true",
-            words: "`false` takes the detector out.",
+            words: "`false` takes the detector out until an override lets it run.",
         },
         Row { key: "added", kind: "date", default: "none", words: "Since when the built-in pack has it." },
         Row {
@@ -163,7 +163,7 @@ pub(crate) static OVERRIDE: Section = Section {
             key: "enabled",
             kind: "true | false",
             default: "as it was",
-            words: "`false` takes the detector out.",
+            words: "`false` takes the detector out, `true` lets one run that its file leaves out.",
         },
         Row {
             key: "action",
@@ -181,7 +181,7 @@ pub(crate) static OVERRIDE: Section = Section {
             key: "home",
             kind: "map",
             default: "as it was",
-            words: "Hosts and surfaces added to its home.",
+            words: "Hosts are added to its own; surfaces, where written, replace its own.",
         },
         Row {
             key: "ignore",
@@ -197,10 +197,8 @@ pub(crate) fn detector_file(node: &Node, cx: &mut Cx) -> Option<DetectorFile> {
     map.optional(cx, "version", version);
     let detectors = map.list(cx, "detectors", detector);
     let overrides = map.list(cx, "overrides", detector_override);
-    refuse_twice(detectors.iter().map(|(one, _)| (&one.id, &one.at)), cx);
+    refuse_twice(detectors.iter().map(|one| (&one.id, &one.at)), cx);
     refuse_twice(overrides.iter().map(|one| (&one.id, &one.at)), cx);
-    let detectors =
-        detectors.into_iter().filter(|(_, enabled)| *enabled).map(|(detector, _)| detector).collect();
     Some(DetectorFile { detectors, overrides })
 }
 
@@ -224,14 +222,12 @@ fn refuse_twice<'a>(
     }
 }
 
-/// A detector, and whether it is switched on.
-fn detector(node: &Node, cx: &mut Cx) -> Option<(DetectorSpec, bool)> {
+fn detector(node: &Node, cx: &mut Cx) -> Option<DetectorSpec> {
     let map = Fields::open(node, &DETECTOR, cx)?;
     let id = map.required(cx, "id", identifier);
     let description = map.required(cx, "description", text);
     let pattern = map.required(cx, "pattern", text);
-    let enabled = map.optional(cx, "enabled", Node::boolean).unwrap_or(true);
-    let detector = DetectorSpec {
+    Some(DetectorSpec {
         tags: map.any_scalars(cx, "tags", identifier).unwrap_or_default(),
         direction: map.optional(cx, "direction", word).unwrap_or(Directions::Request),
         severity: map.optional(cx, "severity", word).unwrap_or(Severity::Medium),
@@ -242,14 +238,14 @@ fn detector(node: &Node, cx: &mut Cx) -> Option<(DetectorSpec, bool)> {
         home: map.optional(cx, "home", home).unwrap_or_default(),
         ignore: map.optional(cx, "ignore", ignore).unwrap_or_default(),
         action: map.optional(cx, "action", word).unwrap_or(MatchAction::Block),
+        enabled: map.optional(cx, "enabled", Node::boolean).unwrap_or(true),
         added: map.optional(cx, "added", word),
         examples: map.optional(cx, "examples", examples).unwrap_or_default(),
         id: id?,
         description: description?,
         pattern: pattern?,
         at: node.at.clone(),
-    };
-    Some((detector, enabled))
+    })
 }
 
 pub(crate) fn detector_override(node: &Node, cx: &mut Cx) -> Option<DetectorOverride> {

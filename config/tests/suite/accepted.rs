@@ -192,6 +192,40 @@ fn terms_are_read_from_left_to_right() {
 }
 
 #[test]
+fn overrides_change_what_they_name() {
+    let pack: &[(&str, &str)] = &[(
+        "pack.yaml",
+        "detectors:\n\
+         - {id: a, description: x, pattern: x, home: {hosts: [a.test], surfaces: [authorization]}}\n\
+         - {id: b, description: x, pattern: x}\n\
+         - {id: c, description: x, pattern: x, enabled: false}\n\
+         - {id: d, description: x, pattern: x}\n",
+    )];
+    let text = "detectors:\n  overrides:\n\
+                \x20 - {id: a, home: {hosts: [b.test]}}\n\
+                \x20 - {id: b, home: {hosts: [b.test], surfaces: [body]}}\n\
+                \x20 - {id: c, enabled: true}\n\
+                \x20 - {id: d, enabled: false}\n";
+    let overrides = Overrides { pack: Some(pack), ..Overrides::default() };
+    let config = decant_config::parse("a.yaml", text, &overrides).unwrap();
+    let [a, b, c] = config.detectors.list.as_slice() else { panic!("{:?}", config.detectors.list) };
+    assert_eq!(
+        (shown(&a.home.hosts), a.home.surfaces.as_slice()),
+        (vec!["a.test".into(), "b.test".into()], [Surface::Authorization].as_slice())
+    );
+    assert_eq!(
+        (shown(&b.home.hosts), b.home.surfaces.as_slice()),
+        (vec!["b.test".into()], [Surface::Body].as_slice())
+    );
+    assert_eq!(c.id.as_str(), "c");
+    let text = "detectors: {builtin: false, overrides: [{id: a, action: alert}]}";
+    assert!(
+        decant_config::parse("a.yaml", text, &overrides).is_err(),
+        "without the pack there is no such detector"
+    );
+}
+
+#[test]
 fn newer_detectors_only_alert() {
     let pack: &[(&str, &str)] = &[(
         "pack.yaml",
