@@ -19,11 +19,10 @@ mod leaves;
 mod prefixed;
 mod store;
 
-pub(crate) use accept::{AcceptError, accept, refusal_of};
+pub(crate) use accept::{accept, refusal_of};
 pub(crate) use authority::{Authority, AuthorityError, AuthoritySettings};
 pub(crate) use bundle::bundle;
-pub(crate) use hello::{Hello, HelloLimits, Opening, OpeningError, read_opening};
-pub(crate) use leaf::LeafError;
+pub(crate) use hello::{Hello, HelloLimits, Opening, read_opening};
 pub(crate) use leaves::{LeafSettings, Leaves};
 pub(crate) use prefixed::Prefixed;
 

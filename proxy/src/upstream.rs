@@ -45,10 +45,10 @@ pub(crate) use connection::{Http1Settings, Http2Settings};
 pub(crate) use dial::DialSettings;
 pub(crate) use error::{UpstreamError, UpstreamErrorKind};
 pub(crate) use exchange::{RequestBody, UpstreamBody};
-pub(crate) use guard::{AddressSettings, Refusal};
+pub(crate) use guard::AddressSettings;
 pub(crate) use pool::PoolSettings;
 pub(crate) use resolver::{NameServers, ResolverError, ResolverSettings};
-pub(crate) use splice::{SpliceSettings, Spliced, splice};
+pub(crate) use splice::{SpliceSettings, splice};
 pub(crate) use tls::{Roots, RootsError, UpstreamTlsSettings};
 
 /// A pool is swept this often within the time that a connection may be idle.

@@ -69,11 +69,11 @@ pub(crate) async fn run(
     let h1 = request.version() != Version::HTTP_2;
     let (parts, body) = request.into_parts();
     let exchange = Exchange::begin(connection, &party.bottle, target, &parts);
-    let accept = accept_alone(&parts.headers);
+    let form = form_of(&parts.headers);
     let upload = Upload::new(body, connection.gateway.budget.upload);
     match forward(&exchange, parts, upload).await {
         Ok(response) => response,
-        Err(refusal) => serve::full(exchange.refuse(refusal).response(&accept, h1)),
+        Err(refusal) => serve::full(exchange.refuse(refusal).response(&form, h1)),
     }
 }
 
@@ -83,8 +83,14 @@ pub(super) fn probe_elsewhere() -> Refusal {
 }
 
 /// What the form of a refusal depends on.
-fn accept_alone(headers: &HeaderMap) -> HeaderMap {
-    headers.get_all(header::ACCEPT).iter().map(|value| (header::ACCEPT, value.clone())).collect()
+fn form_of(headers: &HeaderMap) -> HeaderMap {
+    let mut form = HeaderMap::new();
+    for name in [header::ACCEPT, header::USER_AGENT] {
+        for value in headers.get_all(&name) {
+            form.append(&name, value.clone());
+        }
+    }
+    form
 }
 
 async fn forward(

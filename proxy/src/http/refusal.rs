@@ -321,8 +321,12 @@ impl Refusal {
     }
 }
 
-/// Whether the client takes JSON: it does unless its `Accept` names types and JSON is not among them.
+/// Whether the client takes JSON: it does unless its `Accept` names types and JSON is not among them. Git takes anything
+/// and shows a person plain text alone.
 fn accepts_json(request: &HeaderMap) -> bool {
+    if request.get(USER_AGENT).is_some_and(|agent| agent.as_bytes().starts_with(b"git/")) {
+        return false;
+    }
     let mut named = false;
     for value in request.get_all(ACCEPT) {
         let Ok(value) = value.to_str() else { continue };
@@ -355,6 +359,9 @@ mod tests {
             assert_eq!(accepts_json(&headers(accept)), json, "{accept}");
         }
         assert!(accepts_json(&HeaderMap::new()));
+        let mut git = headers("*/*");
+        git.insert(USER_AGENT, HeaderValue::from_static("git/2.47.3"));
+        assert!(!accepts_json(&git));
     }
 
     #[test]

@@ -28,6 +28,7 @@ use crate::app::Gateway;
 use crate::identity::{Bottle, presented_token, same_digest};
 use crate::listen::Connection;
 use crate::target::{Scheme, Target};
+use crate::tls;
 
 /// Serves one connection on the proxy port until it ends.
 pub(crate) async fn outer(stream: TcpStream, connection: Arc<Connection>) {
@@ -101,8 +102,12 @@ where
 }
 
 fn report(ended: Result<(), hyper::Error>) {
-    if let Err(error) = ended {
-        tracing::debug!(%error, "connection ended");
+    let Err(error) = ended else { return };
+    match std::error::Error::source(&error).and_then(|source| source.downcast_ref()).and_then(tls::refusal_of)
+    {
+        // With TLS 1.3 the client's word on our certificate comes after the handshake, as an error of the first read.
+        Some(words) => tracing::warn!("a client refused the gateway's certificate: {words}"),
+        None => tracing::debug!(%error, "connection ended"),
     }
 }
 

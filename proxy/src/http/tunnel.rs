@@ -183,7 +183,7 @@ async fn open_plain(
     target: Target,
     intent: Intent,
 ) {
-    let target = Target { scheme: Scheme::Http, ..target };
+    let target = target.with_scheme(Scheme::Http);
     let refusal = match intent {
         Intent::Open(refusal) => refusal.map(|refusal| *refusal),
         Intent::Splice(..) => {
@@ -224,5 +224,5 @@ async fn splice(
         counters.released.inc_by(bytes);
         counters.skipped.inc_by(bytes);
     }
-    tracing::info!(bottle = %bottle.name, target = %**target, route = %route.name, sent = moved.sent, received = moved.received, end = ?moved.end, "passthrough ended");
+    tracing::info!(bottle = %bottle.name, target = %**target, route = %route.name, sent = moved.sent, received = moved.received, end = %moved.end, "passthrough ended");
 }

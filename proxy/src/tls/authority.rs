@@ -47,11 +47,6 @@ impl Anchor {
         digest.iter().map(|byte| format!("{byte:02X}")).collect::<Vec<_>>().join(":")
     }
 
-    /// The last moment at which it is valid.
-    pub(crate) fn not_after(&self) -> OffsetDateTime {
-        self.not_after
-    }
-
     /// The certificate as PEM.
     pub(crate) fn pem(&self) -> String {
         store::to_pem(&self.der)

@@ -63,6 +63,7 @@ impl<IO> Hello<IO> {
     }
 
     /// The protocols that the client offers by ALPN; none where it has no such extension.
+    #[cfg(test)]
     pub(crate) fn alpn(&self) -> Vec<Vec<u8>> {
         self.accepted
             .client_hello()

@@ -143,6 +143,7 @@ impl Leaves {
     }
 
     /// Leaves held at the moment.
+    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         lock(&self.shelves).entries
     }

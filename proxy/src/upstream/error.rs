@@ -75,11 +75,6 @@ impl UpstreamError {
         &self.kind
     }
 
-    /// Whom it concerns.
-    pub(crate) fn target(&self) -> &Target {
-        &self.target
-    }
-
     /// The error type of RFC 9209 §2.3, as `proxy-status` carries it.
     pub(crate) fn proxy_error(&self) -> &'static str {
         use UpstreamErrorKind as Kind;

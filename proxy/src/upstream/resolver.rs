@@ -18,7 +18,7 @@ use hickory_resolver::net::{DnsError, NetError};
 use hickory_resolver::proto::op::ResponseCode;
 use hickory_resolver::proto::rr::{Name, RecordType};
 use hickory_resolver::{TokioResolver, system_conf};
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 /// Docker's embedded name server.
 const DOCKER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 11));

@@ -3,6 +3,7 @@
 //! Each direction ends on its own (a half-close is passed on and the other direction goes on), within limits: a
 //! tunnel in which nothing moves ends, and one of which a side is finished ends sooner. Memory is two buffers.
 
+use std::fmt;
 use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -43,6 +44,16 @@ pub(crate) enum SpliceEnd {
     Idle(Duration),
     /// A connection failed.
     Failed(io::Error),
+}
+
+impl fmt::Display for SpliceEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Finished => f.write_str("both sides finished"),
+            Self::Idle(limit) => write!(f, "nothing moved for {} s", limit.as_secs_f32()),
+            Self::Failed(error) => write!(f, "a connection failed: {error}"),
+        }
+    }
 }
 
 /// Carries bytes between `client` and `upstream` until the tunnel ends.

@@ -15,7 +15,7 @@ use std::time::Duration;
 use rustls::client::Resumption;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
-use rustls::{CertificateError, ClientConfig, RootCertStore};
+use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
@@ -23,7 +23,7 @@ use tokio_rustls::client::TlsStream;
 
 use super::error::{UpstreamError, UpstreamErrorKind};
 use crate::identity::BottleKey;
-use crate::target::{Excerpt, Target};
+use crate::target::Target;
 use crate::tls::{alpn_protocols, provider};
 
 mod words;

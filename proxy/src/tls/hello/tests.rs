@@ -7,8 +7,9 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore};
 use tokio::io::{DuplexStream, duplex};
 use tokio_rustls::TlsConnector;
 
+use super::super::accept::AcceptError;
 use super::super::{
-    ALPN_H2, ALPN_HTTP11, AcceptError, Authority, AuthoritySettings, LeafSettings, Leaves, accept, provider,
+    ALPN_H2, ALPN_HTTP11, Authority, AuthoritySettings, LeafSettings, Leaves, accept, provider,
 };
 use super::*;
 use crate::identity::BottleKey;

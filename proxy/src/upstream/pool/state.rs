@@ -1,8 +1,6 @@
 //! What is known of one target: its connections, and what a claimant may do about them. Pure bookkeeping under the
 //! entry's lock; nothing here waits or does I/O.
 
-use std::sync::atomic::Ordering;
-
 use tokio::time::Instant;
 
 use super::{Lease, StreamPlace, Visit};
