@@ -7,7 +7,7 @@
 use bytes::Bytes;
 use http::header::{
     ACCEPT, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue,
-    PROXY_AUTHENTICATE,
+    PROXY_AUTHENTICATE, USER_AGENT,
 };
 use http::{Response, StatusCode};
 use hyper::ext::ReasonPhrase;
