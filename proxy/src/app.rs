@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use decant_config::{Config, ExchangeLog, Problem, SecretSource, TokenSource};
+use decant_config::{Config, ExchangeLog, Isolation, Location, Problem, SecretSource, TokenSource};
 use ipnet::IpNet;
 use sha2::{Digest, Sha256};
 use time::OffsetDateTime;
@@ -20,6 +20,7 @@ use crate::budget::Budget;
 use crate::http::exchange::RequestBody;
 use crate::http::rate::Rate;
 use crate::identity::{Bottle, BottleKey, Entry, IdentityTable, Overlap};
+use crate::isolation;
 use crate::leases::Bottles;
 use crate::listen::PlaceCounts;
 use crate::policy::{self, Policies, Policy};
@@ -45,6 +46,7 @@ impl RuleBook {
     /// # Errors
     /// Every problem, each where it was written.
     pub(crate) fn compile(config: &Config) -> Result<Self, Vec<Problem>> {
+        refuse_unbuilt(config)?;
         let detectors = Detectors::compile(&config.detectors, crate::budget::detectors(&config.limits))?;
         let policies = policy::compile(config, &detectors)?;
         let bottles = bottles(config)?;
@@ -62,6 +64,20 @@ impl RuleBook {
     pub(crate) fn policy_or_nothing(&self, bottle: &Bottle) -> Arc<Policy> {
         self.policy_of(bottle).unwrap_or(&self.nothing).clone()
     }
+}
+
+/// Refuses what the configuration knows and this version does not act on: a protection that silently is none would be
+/// worse than none.
+fn refuse_unbuilt(config: &Config) -> Result<(), Vec<Problem>> {
+    let secrets = config.secrets.iter().map(|one| ("secrets", &one.at));
+    let exceptions = config.exceptions.iter().map(|one| ("exceptions", &one.at));
+    let tests = config.tests.iter().map(|one| ("tests", &one.at));
+    let problem = |(section, at): (&str, &Location)| Problem {
+        at: at.clone(),
+        message: format!("`{section}` is not acted on by this version; remove it"),
+    };
+    let problems: Vec<Problem> = secrets.chain(exceptions).chain(tests).map(problem).collect();
+    if problems.is_empty() { Ok(()) } else { Err(problems) }
 }
 
 /// The configured rows of the identity table.
@@ -224,6 +240,16 @@ impl Gateway {
         proxies: &[SocketAddr],
     ) -> Result<Arc<Self>, BuildError> {
         let budget = Budget::new(&config.limits);
+        if config.memory_budget.is_some() {
+            return Err(BuildError::new(
+                "memory.budget",
+                "a fixed budget is not acted on by this version; leave it `auto`",
+            ));
+        }
+        if config.listen.isolation == Isolation::Required {
+            isolation::check(Path::new("/proc/sys/net"))
+                .map_err(|error| BuildError::new("listen.isolation", error))?;
+        }
         prepare_state_dir(&config.state_dir).map_err(|error| BuildError::new("state_dir", error))?;
         let authority = authority(config, &budget, OffsetDateTime::now_utc())
             .map_err(|error| BuildError::new("tls.ca", error))?;

@@ -13,6 +13,7 @@ pub mod cli;
 mod http;
 mod identity;
 mod inspect;
+mod isolation;
 mod leases;
 mod listen;
 mod policy;
