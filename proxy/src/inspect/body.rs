@@ -28,7 +28,7 @@ pub(super) type InnerError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A body that is inspected, or counted, on its way.
 pub(crate) struct InspectBody<B> {
-    /// `None` once it has ended or failed, or nobody needs it any more.
+    /// `None` once it has ended or failed: what it would still send is of no use here.
     inner: Option<B>,
     work: Work,
 }
@@ -91,6 +91,7 @@ where
     /// Ends the body with an error.
     fn fail(&mut self, error: BodyError) -> BodyError {
         self.work = Work::Failed(error.blocked().cloned());
+        self.inner = None;
         error
     }
 }

@@ -29,7 +29,7 @@ pub(super) struct Decoded {
 pub(super) trait Decode: Send {
     /// Decodes from the front of `input` to the front of `output`. Stops when the input is used up, when the output is
     /// full, or at a point where [`Self::settled`] has just become true. Reads nothing and writes nothing only if it
-    /// needs more input.
+    /// needs more input, or if the call before filled the output and that was all.
     fn decode(&mut self, input: &[u8], output: &mut [u8]) -> Result<Decoded, TroubleKind>;
 
     /// Whether the output so far is all that can be made of the input so far, provided the last call left room in its

@@ -126,6 +126,6 @@ fn a_block_ends_the_scan() {
     };
     let fields = headers(&[("x-key", token()), ("y-key", token())]);
     let blocked = head.request(&Method::GET, &Uri::from_static("/"), &fields).expect_err("it is blocked");
-    assert!(matches!(&blocked, Blocked::Match(hit) if hit.place.surface == Surface::Header));
+    assert!(matches!(blocked, Blocked::Match(hit) if hit.place.surface == Surface::Header));
     assert_eq!(judge.found().len(), 1, "nothing behind it is looked at");
 }
