@@ -8,11 +8,13 @@
 use std::error::Error;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::request::Parts;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
+use tokio::time::timeout;
 
 use super::error::{UpstreamError, UpstreamErrorKind};
 use super::exchange::{Exchange, Held, Outgoing, RequestBody, UpstreamBody};
@@ -20,6 +22,9 @@ use super::head;
 use super::pool::Lease;
 use super::tls::alert_in;
 use crate::target::Target;
+
+/// Longest wait for a kept connection to take a request.
+const READY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A request to be sent.
 pub(super) struct Attempt<B> {
@@ -51,6 +56,11 @@ impl<B: RequestBody> Attempt<B> {
     pub(super) async fn send(self, lease: Lease<B>) -> Result<Response<UpstreamBody<B>>, Failure<B>> {
         match lease {
             Lease::Http1 { mut connection, visit, reused } => {
+                if reused {
+                    // An exchange that has just ended may leave its connection busy for a moment. One that has
+                    // closed gives the request back.
+                    let _ = timeout(READY_TIMEOUT, connection.sender.ready()).await;
+                }
                 let spare = self.spare(reused);
                 let exchange = Exchange::new(None);
                 let request = self.request(exchange.clone(), |parts| head::for_http1(parts, visit.address()));
@@ -96,6 +106,9 @@ fn finish<B: RequestBody>(
         (parts, body.into_inner())
     });
     let error = error.into_error();
+    if unsent.is_some() || is_going_away(&error) {
+        held.retire_connection();
+    }
     let repeatable =
         spare.filter(|parts| was_refused(&error) || reused && parts.method.is_safe() && was_lost(&error));
     let next = unsent.or_else(|| repeatable.map(|parts| (parts, None)));
@@ -118,9 +131,14 @@ impl<B: RequestBody> Failure<B> {
 
 /// Whether an HTTP/2 upstream says that it has not processed the request (RFC 9113 §8.7).
 fn was_refused(error: &hyper::Error) -> bool {
-    find::<h2::Error>(error).is_some_and(|error| {
-        error.is_remote() && (error.is_go_away() || error.reason() == Some(h2::Reason::REFUSED_STREAM))
-    })
+    is_going_away(error)
+        || find::<h2::Error>(error)
+            .is_some_and(|error| error.is_remote() && error.reason() == Some(h2::Reason::REFUSED_STREAM))
+}
+
+/// Whether an HTTP/2 upstream takes no more requests on the connection (RFC 9113 §6.8).
+fn is_going_away(error: &hyper::Error) -> bool {
+    find::<h2::Error>(error).is_some_and(|error| error.is_remote() && error.is_go_away())
 }
 
 /// Whether the connection ended without an answer.

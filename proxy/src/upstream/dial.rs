@@ -163,3 +163,6 @@ fn prepare(stream: &TcpStream) -> io::Result<()> {
         TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE).with_retries(KEEPALIVE_PROBES);
     SockRef::from(stream).set_tcp_keepalive(&keepalive)
 }
+
+#[cfg(test)]
+mod tests;

@@ -37,7 +37,7 @@ pub(super) struct Exchange<B: RequestBody> {
     /// With what the request's body failed. hyper would lose it on HTTP/2.
     failure: OnceLock<Arc<dyn Error + Send + Sync>>,
     /// The place of an HTTP/2 stream on its connection, held until both directions are done.
-    _stream: Option<StreamPlace<B>>,
+    stream: Option<StreamPlace<B>>,
 }
 
 impl<B: RequestBody> Exchange<B> {
@@ -47,7 +47,7 @@ impl<B: RequestBody> Exchange<B> {
             cancelled: AtomicBool::new(false),
             sender: AtomicWaker::new(),
             failure: OnceLock::new(),
-            _stream: stream,
+            stream,
         })
     }
 
@@ -55,6 +55,13 @@ impl<B: RequestBody> Exchange<B> {
     fn cancel(&self) {
         self.cancelled.store(true, Ordering::Release);
         self.sender.wake();
+    }
+
+    /// Opens no more streams on the connection of this one.
+    fn retire_connection(&self) {
+        if let Some(stream) = &self.stream {
+            stream.retire_connection();
+        }
     }
 
     /// With what the request's body failed, if it did.
@@ -167,6 +174,15 @@ pub(super) enum Held<B: RequestBody> {
 }
 
 impl<B: RequestBody> Held<B> {
+    /// The connection takes no more requests, though it may not look like it yet.
+    pub(super) fn retire_connection(&self) {
+        match self {
+            // It is dropped with this.
+            Self::Http1 { .. } => {}
+            Self::Http2 { exchange } => exchange.retire_connection(),
+        }
+    }
+
     /// With what the request's body failed, if it did.
     pub(super) fn failure(&self) -> Option<Arc<dyn Error + Send + Sync>> {
         match self {

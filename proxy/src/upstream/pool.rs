@@ -187,14 +187,31 @@ impl<B: RequestBody> Pool<B> {
         let mut entries = lock(&self.entries);
         let ours = entries.get(&entry.key).is_some_and(|found| Arc::ptr_eq(found, entry));
         // The map's and the caller's: nobody else can come by another, as the map is locked.
-        if ours && Arc::strong_count(entry) == 2 && lock(&entry.state).is_unused() {
+        if !ours || Arc::strong_count(entry) != 2 {
+            return;
+        }
+        let mut state = lock(&entry.state);
+        if state.is_unused() {
             entries.remove(&entry.key);
+            // What is kept here has closed without being looked at again.
+            self.close(state.close_idle(|_| true));
         }
     }
 
     #[cfg(test)]
     pub(super) fn sizes(&self) -> (usize, usize) {
         (lock(&self.entries).len(), self.idle.load(Ordering::Relaxed))
+    }
+}
+
+impl<B: RequestBody> Drop for Pool<B> {
+    /// Closes what is idle. Open connections hold their entries, so these would not go by themselves.
+    fn drop(&mut self) {
+        let entries = std::mem::take(&mut *lock(&self.entries));
+        for entry in entries.into_values() {
+            let closed = lock(&entry.state).retire();
+            self.close(closed);
+        }
     }
 }
 
@@ -275,6 +292,11 @@ pub(super) struct StreamPlace<B: RequestBody> {
 impl<B: RequestBody> StreamPlace<B> {
     pub(super) fn address(&self) -> &Address {
         self.visit.address()
+    }
+
+    /// Opens no more streams on this connection. Those that are open go on.
+    pub(super) fn retire_connection(&self) {
+        lock(&self.visit.entry.state).retire_shared(self.connection);
     }
 }
 

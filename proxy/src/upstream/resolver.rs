@@ -247,3 +247,6 @@ pub(super) enum LookupError {
     /// The name servers failed.
     Failed(NetError),
 }
+
+#[cfg(test)]
+mod tests;

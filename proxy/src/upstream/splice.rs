@@ -152,3 +152,6 @@ impl<IO: AsyncWrite + Unpin> AsyncWrite for Metered<'_, IO> {
         Pin::new(&mut self.io).poll_shutdown(cx)
     }
 }
+
+#[cfg(test)]
+mod tests;

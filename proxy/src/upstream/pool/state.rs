@@ -165,6 +165,11 @@ impl<B: RequestBody> State<B> {
         true
     }
 
+    /// Takes a shared connection out, which runs on for the streams that it has.
+    pub(super) fn retire_shared(&mut self, number: u64) {
+        self.shared.retain(|shared| shared.number != number);
+    }
+
     /// Since when the connection has been idle that has been for longest.
     pub(super) fn idle_since(&self) -> Option<Instant> {
         let http1 = self.idle.iter().map(|(_, since)| *since);

@@ -156,7 +156,7 @@ pub(super) fn https(name: &str, address: SocketAddr) -> Target {
 }
 
 pub(super) fn plain(address: SocketAddr) -> Target {
-    https("a.test", address).with_scheme(Scheme::Http)
+    Target { scheme: Scheme::Http, ..https("a.test", address) }
 }
 
 pub(super) fn empty() -> TestBody {
@@ -267,7 +267,7 @@ where
     listen_tls(config, move |stream, _| serve_http(stream, answer.clone())).await
 }
 
-async fn serve_http<F>(
+pub(super) async fn serve_http<F>(
     stream: TlsStream<TcpStream>,
     answer: impl Fn(Request<Incoming>) -> F + Send + Sync + 'static,
 ) where

@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Method, Response};
 use http_body_util::BodyExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio_rustls::server::TlsStream;
@@ -145,6 +146,57 @@ async fn refused_streams_are_repeated_where_that_is_certain() {
             }
         }
     }
+}
+
+/// A GOAWAY that names no stream: what was sent was not processed, and goes to a new connection if it has no body.
+#[tokio::test]
+async fn what_a_goaway_leaves_out_is_sent_again() {
+    for (method, body, passes) in
+        [(Method::GET, None, true), (Method::POST, None, true), (Method::POST, Some("body"), false)]
+    {
+        let ca = Ca::new();
+        let (address, count) = listen_tls(ca.server(|_| {}), |mut stream, number| async move {
+            if number > 0 {
+                let mut connection = accept(stream).await;
+                while let Some(Ok((_, mut respond))) = connection.accept().await {
+                    respond.send_response(ok(), true).unwrap();
+                }
+                return;
+            }
+            const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+            const GOAWAY: [u8; 17] = [0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+            stream.write_all(&SETTINGS).await.unwrap();
+            stream.flush().await.unwrap();
+            // The preface and SETTINGS, then the request.
+            let mut seen = Vec::new();
+            while !has_headers(&seen) {
+                stream.read_buf(&mut seen).await.unwrap();
+            }
+            stream.write_all(&GOAWAY).await.unwrap();
+            stream.flush().await.unwrap();
+            while stream.read_buf(&mut seen).await.is_ok_and(|read| read > 0) {}
+        })
+        .await;
+        let (upstreams, target) = (upstreams(settings(Some(&ca))), https("a.test", address));
+        let body = body.map_or_else(empty, full);
+        let answer = send(&upstreams, &target, request(method.clone(), "/", body)).await;
+        assert_eq!(answer.is_ok(), passes, "{method}: {answer:?}");
+        assert_eq!(count.load(Ordering::SeqCst), 1 + usize::from(passes));
+    }
+}
+
+/// Whether a HEADERS frame stands among the frames after the preface.
+fn has_headers(bytes: &[u8]) -> bool {
+    const PREFACE: usize = 24;
+    let mut rest = bytes.get(PREFACE..).unwrap_or_default();
+    while let [high, middle, low, kind, ..] = rest {
+        if *kind == 1 {
+            return true;
+        }
+        let length = usize::from(*high) << 16 | usize::from(*middle) << 8 | usize::from(*low);
+        rest = rest.get(9 + length..).unwrap_or_default();
+    }
+    false
 }
 
 /// Reports the reason with which the first stream ends.

@@ -49,11 +49,12 @@ async fn alpn_decides_the_version() {
     }
 }
 
-#[tokio::test]
+/// Also where the next request comes before the task of the connection has noticed the end of the last.
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn connections_are_used_again() {
     let (address, count) = listen(|stream, _| serve(stream, Duration::ZERO)).await;
     let (upstreams, target) = (upstreams(settings(None)), plain(address));
-    for _ in 0..100 {
+    for _ in 0..1000 {
         assert_eq!(text(send(&upstreams, &target, get("/")).await).await, "ok");
     }
     assert_eq!(count.load(Ordering::SeqCst), 1);
@@ -128,33 +129,44 @@ async fn idle_connections_are_closed_in_time_and_in_number() {
     until("they are closed", || upstreams.pool.sizes() == (0, 0)).await;
 }
 
+/// Dropping the pool closes idle connections; an exchange that runs keeps its own until it ends.
 #[tokio::test]
-async fn a_dropped_pool_closes_what_is_idle() {
-    let ca = Ca::new();
+async fn a_dropped_pool_closes_what_is_idle_and_nothing_else() {
     for alpn in [ALPN_H2, ALPN_HTTP11] {
-        let open = Arc::new(AtomicUsize::new(0));
-        let counter = Arc::clone(&open);
+        let ca = Ca::new();
+        let (ends, mut ended) = tokio::sync::mpsc::channel(4);
         let mut config = ca.server(|_| {});
         config.alpn_protocols = vec![alpn.to_vec()];
-        let (address, _) = origin(config, move |request| {
-            counter.fetch_add(1, Ordering::SeqCst);
-            let guard = Guard(Arc::clone(&counter));
+        let (address, _) = listen_tls(config, move |stream, number| {
+            let ends = ends.clone();
             async move {
-                let mut response = echo(request).await;
-                response.extensions_mut().insert(Arc::new(guard));
-                response
+                serve_http(stream, slow_echo).await;
+                ends.send(number).await.unwrap();
             }
         })
         .await;
         let upstreams = upstreams(settings(Some(&ca)));
-        text(send(&upstreams, &https("a.test", address), get("/")).await).await;
-        let pool = Arc::downgrade(&upstreams.pool);
+        text(send_as(&upstreams, "idle", &https("a.test", address), get("/")).await).await;
+        let running = send_as(&upstreams, "running", &https("a.test", address), get("/")).await;
         drop(upstreams);
-        until("the pool is gone", || pool.upgrade().is_none()).await;
+        let first = tokio::time::timeout(PATIENCE, ended.recv()).await.expect("the idle one ends");
+        assert_eq!(first, Some(0));
+        assert_eq!(text(running).await, "beginning end");
+        let second = tokio::time::timeout(PATIENCE, ended.recv()).await.expect("the other ends after it");
+        assert_eq!(second, Some(1));
     }
 }
 
-struct Guard(#[allow(dead_code)] Arc<AtomicUsize>);
+/// Answers with a beginning, and the end a while later.
+async fn slow_echo(_: http::Request<hyper::body::Incoming>) -> http::Response<TestBody> {
+    let (sender, body) = channel();
+    tokio::spawn(async move {
+        sender.send(Ok("beginning".into())).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        sender.send(Ok(" end".into())).await.unwrap();
+    });
+    http::Response::new(body)
+}
 
 /// An upstream that closes after each answer: the next request, a POST, gets a new connection.
 #[tokio::test]
@@ -170,7 +182,7 @@ async fn the_end_of_an_idle_connection_is_noticed() {
         let answer = send(&upstreams, &target, request(Method::POST, "/", full("x"))).await;
         assert_eq!(text(answer).await, "ok");
         assert_eq!(count.load(Ordering::SeqCst), expected);
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        until("nothing is left", || upstreams.pool.sizes() == (0, 0)).await;
     }
 }
 
