@@ -1,4 +1,8 @@
 //! The binary: see the library.
 #![forbid(unsafe_code)]
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    decant_allocator::cli::main()
+}

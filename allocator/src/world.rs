@@ -1,0 +1,254 @@
+//! The world: one look at the engine and the host, and what follows from it for the pools.
+//!
+//! A [`World`] is immutable and shared. [`Worlds`] takes it: at most one look at a time, reused while it is young enough. The judgements
+//! over it (what is foreign, what collides) are pure functions at the end of this file.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ipnet::{IpNet, Ipv4Net};
+use tokio::sync::{Mutex, RwLock};
+
+use crate::engine::bollard::DockerEngine;
+use crate::engine::{
+    Container, Engine, EngineInfo, LABEL_INSTANCE, LABEL_LEASE, LABEL_ROLE, Network, Outcome, ROLE_GATEWAY,
+};
+use crate::host::{Host, Route};
+use crate::pool::ports::Ports;
+use crate::pool::subnets::overlap;
+use crate::settings::EngineChoice;
+
+/// What the engine showed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct EngineView {
+    pub(crate) info: EngineInfo,
+    pub(crate) networks: Vec<Network>,
+    pub(crate) containers: Vec<Container>,
+    /// The engine's bridge is in this network namespace: probes and routes see what its containers do.
+    pub(crate) shared_namespace: bool,
+}
+
+/// Whether there is an engine to look at.
+#[derive(Clone, Debug)]
+pub(crate) enum EngineState {
+    /// None is configured.
+    Off,
+    /// None was found, or it does not answer: why.
+    Down(String),
+    Up(Arc<EngineView>),
+}
+
+/// One look.
+#[derive(Clone, Debug)]
+pub(crate) struct World {
+    pub(crate) taken: Instant,
+    pub(crate) engine: EngineState,
+    pub(crate) routes: Vec<Route>,
+}
+
+impl World {
+    pub(crate) fn view(&self) -> Option<&EngineView> {
+        match &self.engine {
+            EngineState::Up(view) => Some(view),
+            EngineState::Off | EngineState::Down(_) => None,
+        }
+    }
+
+    /// The gateway's container, if one runs: by label, or by the configured name. Of several the youngest.
+    pub(crate) fn gateway(&self, name: &str) -> Option<&Container> {
+        let is_gateway = |one: &&Container| {
+            one.running && (one.label(LABEL_ROLE) == Some(ROLE_GATEWAY) || one.name == name)
+        };
+        self.view()?.containers.iter().filter(is_gateway).max_by_key(|one| (one.created, one.id.clone()))
+    }
+
+    /// The networks that this store's leases made.
+    pub(crate) fn own_networks<'world>(
+        &'world self,
+        instance: &'world str,
+    ) -> impl Iterator<Item = &'world Network> {
+        let networks = self.view().map(|view| &view.networks[..]).unwrap_or_default();
+        networks.iter().filter(move |network| network.label(LABEL_INSTANCE) == Some(instance))
+    }
+
+    /// The running containers that carry a lease's label or sit in its network.
+    pub(crate) fn containers_of<'world>(
+        &'world self,
+        lease: &'world str,
+        network: Option<&'world str>,
+    ) -> impl Iterator<Item = &'world Container> {
+        let containers = self.view().map(|view| &view.containers[..]).unwrap_or_default();
+        containers.iter().filter(move |one| {
+            let inside = |id: &str| one.attachments.iter().any(|attachment| attachment.network_id == id);
+            one.running && (one.label(LABEL_LEASE) == Some(lease) || network.is_some_and(inside))
+        })
+    }
+}
+
+/// Where worlds come from.
+pub(crate) struct Worlds {
+    choice: EngineChoice,
+    engine: RwLock<Option<Arc<dyn Engine>>>,
+    host: Arc<dyn Host>,
+    latest: Mutex<Option<Arc<World>>>,
+}
+
+impl Worlds {
+    pub(crate) fn new(choice: EngineChoice, host: Arc<dyn Host>) -> Self {
+        Self { choice, engine: RwLock::default(), host, latest: Mutex::default() }
+    }
+
+    /// Worlds over an engine that is at hand already.
+    #[cfg(test)]
+    pub(crate) fn over(engine: Arc<dyn Engine>, host: Arc<dyn Host>) -> Self {
+        Self {
+            choice: EngineChoice::Socket("/nonexistent".into()),
+            engine: RwLock::new(Some(engine)),
+            host,
+            latest: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn host(&self) -> &Arc<dyn Host> {
+        &self.host
+    }
+
+    /// The engine, connected to if it was not yet; why not, if it cannot be.
+    pub(crate) async fn engine(&self) -> Result<Arc<dyn Engine>, String> {
+        if let Some(engine) = &*self.engine.read().await {
+            return Ok(engine.clone());
+        }
+        let mut slot = self.engine.write().await;
+        if let Some(engine) = &*slot {
+            return Ok(engine.clone());
+        }
+        let socket = crate::settings::engine_socket(&self.choice)?;
+        let engine =
+            DockerEngine::connect(&socket).await.map_err(|error| format!("{}: {error}", socket.display()))?;
+        let engine: Arc<dyn Engine> = Arc::new(engine);
+        *slot = Some(engine.clone());
+        Ok(engine)
+    }
+
+    /// Drops the connection's knowledge, so that an engine of another version behind the same socket is met anew.
+    pub(crate) async fn forget_engine(&self) {
+        if self.choice != EngineChoice::None && crate::settings::engine_socket(&self.choice).is_ok() {
+            *self.engine.write().await = None;
+        }
+    }
+
+    /// A look no older than `age`.
+    pub(crate) async fn look(&self, age: Duration) -> std::io::Result<Arc<World>> {
+        let asked = Instant::now();
+        let mut latest = self.latest.lock().await;
+        if let Some(world) = &*latest
+            && (world.taken >= asked || world.taken.elapsed() <= age)
+        {
+            return Ok(world.clone());
+        }
+        let world = Arc::new(self.take().await?);
+        *latest = Some(world.clone());
+        Ok(world)
+    }
+
+    /// The next look is a new one: something has changed.
+    pub(crate) async fn outdated(&self) {
+        *self.latest.lock().await = None;
+    }
+
+    async fn take(&self) -> std::io::Result<World> {
+        let taken = Instant::now();
+        let routes = self.host.routes().await?;
+        let engine = match &self.choice {
+            EngineChoice::None => EngineState::Off,
+            EngineChoice::Auto | EngineChoice::Socket(_) => match self.engine().await {
+                Err(why) => EngineState::Down(why),
+                Ok(engine) => match view(&*engine, &routes).await {
+                    Ok(view) => EngineState::Up(Arc::new(view)),
+                    Err(error) => EngineState::Down(error.to_string()),
+                },
+            },
+        };
+        Ok(World { taken, engine, routes })
+    }
+}
+
+async fn view(engine: &dyn Engine, routes: &[Route]) -> Outcome<EngineView> {
+    // Networks first: a container that appears meanwhile has a network that was listed.
+    let info = engine.info().await?;
+    let networks = engine.networks().await?;
+    let containers = engine.containers().await?;
+    let shared_namespace = shares_namespace(&networks, routes);
+    Ok(EngineView { info, networks, containers, shared_namespace })
+}
+
+/// Whether this namespace owns the address of the engine's default bridge.
+fn shares_namespace(networks: &[Network], routes: &[Route]) -> bool {
+    let default = networks.iter().filter(|network| matches!(network.name.as_str(), "bridge" | "podman"));
+    let mut bridges =
+        default.flat_map(|network| network.gateways.iter()).filter_map(|text| text.parse().ok());
+    bridges.any(|gateway: std::net::Ipv4Addr| {
+        routes
+            .iter()
+            .any(|route| route.address && route.net.prefix_len() == 32 && route.net.addr() == gateway)
+    })
+}
+
+/// Ports that the engine's containers publish or will publish.
+pub(crate) fn engine_ports(world: &World) -> Ports {
+    let mut ports = Ports::default();
+    for container in world.view().map(|view| &view.containers[..]).unwrap_or_default() {
+        for (proto, number) in container.published.iter().chain(&container.will_publish) {
+            ports.of_mut(*proto).insert(*number);
+        }
+    }
+    ports
+}
+
+/// Why a part of the pool is not ours to give.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Foreign {
+    /// A network of the engine.
+    Network { name: String, id: String },
+    /// A route, or an address, of the host.
+    Route { interface: Option<u32>, table: u32 },
+}
+
+/// Everything that subnets must not overlap: every network of every driver, and the routes and addresses that count.
+///
+/// A route that is shorter than the pool's own prefix (a VPN's 0.0.0.0/1, a 10.0.0.0/8 to a data centre) covers the pool whole and
+/// would end all leasing; it counts only in strict mode.
+pub(crate) fn foreign_nets(world: &World, blocks: &[Ipv4Net], strict: bool) -> Vec<(Ipv4Net, Foreign)> {
+    let networks = world.view().map(|view| &view.networks[..]).unwrap_or_default();
+    let networks = networks.iter().flat_map(|network| {
+        let why = Foreign::Network { name: network.name.clone(), id: network.id.clone() };
+        network.subnets.iter().filter_map(v4).map(move |net| (net, why.clone()))
+    });
+    let routes = world.routes.iter().filter(|route| strict || route.address || !shorter(route, blocks));
+    let routes =
+        routes.map(|route| (route.net, Foreign::Route { interface: route.interface, table: route.table }));
+    networks.chain(routes).filter(|(net, _)| blocks.iter().any(|block| overlap(block, net))).collect()
+}
+
+/// Routes that cover the pool whole and only warn.
+pub(crate) fn covering_routes<'world>(
+    world: &'world World,
+    blocks: &'world [Ipv4Net],
+) -> impl Iterator<Item = &'world Route> {
+    world.routes.iter().filter(|route| !route.address && shorter(route, blocks))
+}
+
+fn shorter(route: &Route, blocks: &[Ipv4Net]) -> bool {
+    blocks.iter().any(|block| route.net.prefix_len() < block.prefix_len() && route.net.contains(block))
+}
+
+/// A network's subnet as listed; old engines list it with host bits.
+fn v4(net: &IpNet) -> Option<Ipv4Net> {
+    match net {
+        IpNet::V4(net) => Some(net.trunc()),
+        IpNet::V6(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

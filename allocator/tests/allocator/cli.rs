@@ -1,0 +1,142 @@
+//! The command line as scripts see it.
+
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::support::server::{BINARY, Home};
+
+fn run(home: &Home, args: &[&str]) -> Output {
+    let (command, rest) = args.split_first().expect("a command");
+    let mut all = Command::new(BINARY);
+    all.arg(command).arg("--socket").arg(home.socket()).args(rest);
+    all.output().expect("the binary runs")
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn a_lease_can_be_had_by_hand() {
+    let home = Home::bare();
+    let server = home.start();
+    let acquired = run(
+        &home,
+        &["acquire", "--port", "web", "--port", "dns/udp", "--subnet", "--session", "by hand", "--key", "k"],
+    );
+    let lease: Value = serde_json::from_str(&out(&acquired)).expect("it is JSON");
+    let id = lease["id"].as_str().expect("an id");
+    assert_eq!(
+        out(&run(
+            &home,
+            &[
+                "acquire",
+                "--port",
+                "web",
+                "--port",
+                "dns/udp",
+                "--subnet",
+                "--session",
+                "by hand",
+                "--key",
+                "k"
+            ]
+        )),
+        out(&acquired)
+    );
+    let line = out(&run(&home, &["list"]));
+    assert!(
+        line.contains(id)
+            && line.contains("10.251.0.0/24")
+            && line.contains(&format!("web={}/tcp", home.first))
+            && line.contains("by hand"),
+        "{line}"
+    );
+    let env = out(&run(&home, &["env", id]));
+    assert!(
+        env.contains(&format!("DECANT_PORT_WEB={}\n", home.first))
+            && env.contains(&format!("DECANT_LEASE={id}\n")),
+        "{env}"
+    );
+    let renewed = run(&home, &["renew", id, &lease["epoch"].to_string(), "--ttl", "2h"]);
+    assert_eq!(renewed.status.code(), Some(0), "{}", err(&renewed));
+    let stale = run(&home, &["renew", id, "999"]);
+    assert_eq!(stale.status.code(), Some(70));
+    assert!(err(&stale).contains("stale_epoch"), "{}", err(&stale));
+    let status: Value = serde_json::from_str(&out(&run(&home, &["status"]))).expect("it is JSON");
+    assert_eq!(status["status"]["leases"]["active"], 1);
+    assert_eq!(run(&home, &["health"]).status.code(), Some(0));
+    assert_eq!(run(&home, &["release", id]).status.code(), Some(0));
+    server.until("it has ended", Duration::from_secs(5), |server| server.live().is_empty());
+}
+
+#[test]
+fn exit_codes_tell_what_went_wrong() {
+    let home = Home::bare();
+    assert_eq!(run(&home, &["list"]).status.code(), Some(70), "nobody answers");
+    assert_eq!(run(&home, &["health"]).status.code(), Some(1));
+    let server = home.start();
+    let many: Vec<String> = (0..64).map(|index| format!("--port=p{index}")).collect();
+    let mut args = vec!["acquire"];
+    args.extend(many.iter().map(String::as_str));
+    assert_eq!(run(&home, &args).status.code(), Some(0));
+    let full = run(&home, &["acquire", "--port", "x"]);
+    assert_eq!(full.status.code(), Some(75));
+    assert!(err(&full).contains("64 leased"), "{}", err(&full));
+    assert_eq!(run(&home, &["acquire"]).status.code(), Some(64), "nothing was asked for");
+    assert_eq!(run(&home, &["acquire", "--no-such-flag"]).status.code(), Some(64));
+    assert_eq!(run(&home, &["run", "--", "true"]).status.code(), Some(64));
+    drop(server);
+    let wrong = Home::new("{version: 1, prots: {}}");
+    let output = wrong.command().stderr(std::process::Stdio::piped()).output().expect("the binary runs");
+    assert_eq!(output.status.code(), Some(78));
+    assert!(err(&output).contains("a.yaml:1:"), "{}", err(&output));
+    let ephemeral =
+        Home::new("{version: 1, docker: {socket: null}, gateway: null, ports: {range: 40000-40010}}");
+    let output = ephemeral.command().stderr(std::process::Stdio::piped()).output().expect("the binary runs");
+    assert_eq!(output.status.code(), Some(78));
+    assert!(err(&output).contains("ip_local_reserved_ports"), "{}", err(&output));
+}
+
+#[test]
+fn run_holds_a_lease_for_as_long_as_its_command() {
+    let home = Home::bare();
+    let server = home.start();
+    let script = "echo $DECANT_PORT_WEB {port:web}; exit 7";
+    let output = run(&home, &["run", "--port", "web", "--ttl", "1s", "--", "sh", "-c", script]);
+    let twice = format!("{0} {0}", home.first);
+    assert_eq!((out(&output).trim(), output.status.code()), (twice.as_str(), Some(7)), "{}", err(&output));
+    server.until("it is released", Duration::from_secs(5), |server| server.live().is_empty());
+    let long = run(&home, &["run", "--port", "web", "--ttl", "2s", "--", "sleep", "4"]);
+    assert_eq!(long.status.code(), Some(0), "it was renewed: {}", err(&long));
+    let mut killed = Command::new(BINARY)
+        .args(["run", "--socket"])
+        .arg(home.socket())
+        .args(["--port", "web", "--", "sleep", "60"])
+        .spawn()
+        .expect("the binary runs");
+    server.until("it is leased", Duration::from_secs(5), |server| {
+        server.live().iter().any(|lease| lease["state"] == "active")
+    });
+    killed.kill().expect("it can be killed");
+    killed.wait().expect("it ends");
+    server.until("a killed client's lease ends", Duration::from_secs(10), |server| server.live().is_empty());
+}
+
+#[test]
+fn completions_and_help_are_there() {
+    let output = Command::new(BINARY).args(["completions", "bash"]).output().expect("the binary runs");
+    assert!(out(&output).contains("_decant-allocator"));
+    let output = Command::new(BINARY).arg("--help").output().expect("the binary runs");
+    for command in
+        ["serve", "acquire", "renew", "release", "list", "status", "env", "run", "health", "completions"]
+    {
+        assert!(out(&output).contains(command), "{command}");
+    }
+}

@@ -1,0 +1,185 @@
+//! `kill -9` of the real process, at every durable step and at every write.
+//!
+//! After each death: what was answered is there, what was not is gone or is found with its key, and no network stands alone.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::support::engine::{DIALECTS, Engine, Trick};
+use crate::support::http::try_ask;
+use crate::support::server::{Home, Server, skip};
+
+struct Place {
+    home: Home,
+    engine: Engine,
+}
+
+impl Place {
+    fn new() -> Self {
+        let home = Home::new(
+            "{version: 1, docker: {socket: '{dir}/engine.sock'}, gateway: null, ports: {range: {ports}}, \
+             subnets: {pool: 10.249.0.0/20, prefix: 24}, leases: {ttl: 10m, drain: 1s, grace: 1s}}",
+        );
+        let engine = Engine::start(&home.path().join("engine.sock"), DIALECTS[0]);
+        Self { home, engine }
+    }
+
+    /// After a restart: every acknowledged lease is there, unchanged, and the networks are those of the leases.
+    fn check(&self, server: &Server, acknowledged: &[Value]) {
+        server.until("what was half made is undone", Duration::from_secs(20), |server| {
+            let live = server.live();
+            let mut wanted: Vec<_> = live
+                .iter()
+                .filter_map(|lease| lease["subnet"]["network_id"].as_str().map(str::to_owned))
+                .collect();
+            let mut there: Vec<_> = self
+                .engine
+                .networks_of_leases()
+                .iter()
+                .map(|network| network["Id"].as_str().expect("an ID").to_owned())
+                .collect();
+            wanted.sort();
+            there.sort();
+            live.iter().all(|lease| lease["state"] == "active") && wanted == there
+        });
+        let live = server.live();
+        for lease in acknowledged {
+            assert!(
+                live.contains(lease),
+                "an acknowledged lease is gone or changed: {lease}\n{}",
+                server.tail()
+            );
+        }
+    }
+}
+
+fn request(key: &str) -> Value {
+    json!({"client_key": key, "ports": [{"name": "a"}, {"name": "b", "proto": "udp"}], "subnet": {"create_network": true}})
+}
+
+#[test]
+fn a_death_before_or_after_the_engine_s_work_leaves_nothing_half_made() {
+    let place = Place::new();
+    let mut acknowledged = Vec::new();
+    for (index, after) in [false, true, false, true].into_iter().enumerate() {
+        let server = place.home.start();
+        place.check(&server, &acknowledged);
+        acknowledged.push(server.acquire(&request(&format!("good-{index}"))).expect(201));
+        let pid = server.pid();
+        place.engine.state().tricks =
+            vec![if after { Trick::KillAfter(pid) } else { Trick::KillBefore(pid) }];
+        assert!(
+            try_ask(&server.socket(), "POST", "/v1/leases", &request("bad")).is_err(),
+            "there was an answer from the dead"
+        );
+        drop(server);
+        let server = place.home.start();
+        place.check(&server, &acknowledged);
+        let again = server.acquire(&request("bad")).expect(201);
+        server.release(&again);
+        server.until_quiet(Duration::from_secs(10));
+    }
+}
+
+/// Runs a fixed course of requests; returns the leases that should be live as far as their clients know, and the keys in doubt.
+fn course(socket: &PathBuf) -> (Vec<Value>, Vec<&'static str>) {
+    let mut live: Vec<Value> = Vec::new();
+    let mut doubtful = Vec::new();
+    for key in ["c1", "c2", "c3"] {
+        match try_ask(socket, "POST", "/v1/leases", &request(key)) {
+            Ok(answer) if answer.status == 201 => live.push(answer.json()),
+            _ => doubtful.push(key),
+        }
+    }
+    if live.len() == 3 {
+        let lease = live.remove(1);
+        let path = format!("/v1/leases/{}", lease["id"].as_str().expect("an id"));
+        // Whether or not the answer comes, this one is not asked after again: its end may or may not be recorded.
+        drop(try_ask(socket, "DELETE", &path, &Value::Null));
+        doubtful.push("c2");
+    }
+    (live, doubtful)
+}
+
+fn strace() -> bool {
+    Command::new("strace").arg("-V").output().is_ok_and(|output| output.status.success())
+}
+
+/// Kills the process at its `nth` call of `calls` after the start; false if it never came to that many.
+fn die_at(calls: &str, nth: usize) -> bool {
+    let place = Place::new();
+    let server = place.home.start();
+    let before = server.acquire(&request("before")).expect(201);
+    server.kill();
+    let inject = format!("inject={calls}:signal=SIGKILL:when={nth}");
+    let trace = format!("trace={calls}");
+    let log = place.home.path().join("strace").display().to_string();
+    let wrapper = ["strace", "-f", "-qq", "-o", &log, "-e", &trace, "-e", &inject];
+    let child = place.home.command_under(&wrapper).spawn().expect("strace runs");
+    let mut traced = place.home.adopt(child);
+    let mut acknowledged = vec![before];
+    if traced.answers_within(Duration::from_secs(10)) {
+        let (live, _) = course(&place.home.socket());
+        acknowledged.extend(live);
+    }
+    let died = traced.has_ended();
+    if !died {
+        kill_children(traced.pid());
+    }
+    drop(traced);
+    let server = place.home.start();
+    place.check(&server, &acknowledged);
+    for key in ["c1", "c2", "c3"] {
+        let answer = server.acquire(&request(key));
+        assert!(
+            [201, 410].contains(&answer.status),
+            "a key is stuck: {}",
+            String::from_utf8_lossy(&answer.body)
+        );
+    }
+    died
+}
+
+/// Kills what a tracer of ours traces.
+fn kill_children(pid: u32) {
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    for child in children.split_whitespace() {
+        drop(Command::new("kill").args(["-KILL", child]).status());
+    }
+}
+
+fn every_death(calls: &str, most: usize, step: usize) {
+    if !strace() {
+        return skip("strace is not installed");
+    }
+    let mut deaths = 0;
+    for nth in (1..=most).step_by(step) {
+        if !die_at(calls, nth) {
+            break;
+        }
+        deaths += 1;
+    }
+    eprintln!("{calls}: {deaths} deaths survived");
+    assert!(deaths >= 3, "the injection did not work: {deaths} deaths");
+}
+
+#[test]
+fn a_death_at_every_sync_is_survived() {
+    every_death("fdatasync,fsync", 60, 3);
+}
+
+#[test]
+fn a_death_at_every_write_of_the_store_is_survived() {
+    every_death("pwrite64", 400, 29);
+}
+
+/// The long form: every single one.
+#[test]
+#[ignore = "takes minutes; the short forms above take some of them"]
+fn a_death_at_each_write_and_sync_is_survived() {
+    every_death("fdatasync,fsync", 200, 1);
+    every_death("pwrite64", 1000, 1);
+}

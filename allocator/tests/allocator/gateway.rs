@@ -1,0 +1,199 @@
+//! The gateway's socket: snapshot, changes, acknowledgements, and who waits for them.
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::support::engine::{DIALECTS, Engine, container};
+use crate::support::http::{ask, lines};
+use crate::support::server::{Home, Server};
+
+const CONFIG: &str = "{version: 1, docker: {socket: '{dir}/engine.sock'}, gateway: {container: gw, proxy_port: 9099}, \
+     subnets: {pool: 10.248.0.0/22, prefix: 24}, ports: {range: {ports}}, leases: {ttl: 60s, drain: 1s, grace: 2s}}";
+
+fn gateway(id: &str) -> Value {
+    container(id, "running", &json!({"decant.role": "gateway"}))
+}
+
+fn place() -> (Home, Engine) {
+    let home = Home::new(CONFIG);
+    let engine = Engine::start(&home.path().join("engine.sock"), DIALECTS[0]);
+    engine.state().containers.push(gateway("gw-1"));
+    (home, engine)
+}
+
+/// Follows the stream and acknowledges as `answer` says; hands every line on.
+fn follow(
+    server: &Server,
+    answer: impl Fn(&Value) -> Option<Value> + Send + 'static,
+) -> mpsc::Receiver<Value> {
+    let socket = server.gateway_socket();
+    let (tell, told) = mpsc::channel();
+    let stream = lines(&socket, "/v1/watch");
+    std::thread::spawn(move || {
+        for line in stream {
+            if let Some(ack) = answer(&line) {
+                assert_eq!(ask(&socket, "POST", "/v1/ack", &ack).status, 204);
+            }
+            if tell.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    told
+}
+
+fn known(line: &Value) -> Value {
+    let lease = if line["type"] == "lease" { &line["lease"] } else { line };
+    json!({"id": lease["id"], "epoch": lease["epoch"]})
+}
+
+/// What a good gateway answers.
+fn good(line: &Value) -> Option<Value> {
+    let generation = line["generation"].clone();
+    match line["type"].as_str()? {
+        "lease" => Some(json!({"generation": generation, "admitted": [known(line)]})),
+        "gone" => Some(json!({"generation": generation, "forgotten": [known(line)]})),
+        "end" => Some(json!({"generation": generation})),
+        _ => None,
+    }
+}
+
+fn network(key: &str) -> Value {
+    json!({"client_key": key, "policy": "default", "subnet": {"create_network": true}})
+}
+
+fn attached_at(engine: &Engine, container: usize, network: &Value) -> Value {
+    let id = network["network_id"].as_str().expect("an ID");
+    engine.state().containers[container]["NetworkSettings"]["Networks"][id]["IPAddress"].clone()
+}
+
+#[test]
+fn a_lease_with_a_subnet_waits_for_the_gateway() {
+    let (home, engine) = place();
+    let server = home.start();
+    let problem = server.acquire(&network("k")).expect(503);
+    assert_eq!(problem["reason"], "gateway");
+    assert!(problem["detail"].as_str().expect("words").contains("no gateway is connected"), "{problem}");
+    server.acquire(&json!({"client_key": "p", "ports": [{"name": "a"}]})).expect(201);
+    server.until("what was made is undone", Duration::from_secs(15), |server| {
+        server.live().len() == 1 && engine.networks_of_leases().is_empty()
+    });
+    assert_eq!(server.get("/v1/status")["ready"], false);
+    let told = follow(&server, good);
+    assert_eq!(told.recv().expect("a line")["type"], "end");
+    let lease = server.acquire(&network("k")).expect(201);
+    assert_eq!(server.get("/v1/status")["ready"], true);
+    let line = told.recv().expect("a line");
+    assert_eq!((&line["lease"]["id"], &line["lease"]["subnet"]), (&lease["id"], &lease["subnet"]["cidr"]));
+    let address = &lease["subnet"]["gateway"];
+    assert_eq!(attached_at(&engine, 0, &lease["subnet"]), *address);
+    assert_eq!(lease["proxy"]["url"], format!("http://{}:9099", address.as_str().expect("an address")));
+    assert_eq!(lease["proxy"]["env"]["https_proxy"], lease["proxy"]["url"]);
+    let args: Vec<&str> =
+        lease["docker_args"].as_array().expect("a list").iter().filter_map(Value::as_str).collect();
+    assert!(
+        args.windows(2).any(|pair| pair == ["--dns", "127.0.0.1"])
+            && args.windows(2).any(|pair| pair == ["--cap-drop", "NET_RAW"])
+    );
+    server.release(&lease);
+    server.until("it is gone", Duration::from_secs(10), |server| server.live().len() == 1);
+    assert_eq!(told.iter().find(|line| line["type"] == "gone").expect("it is told")["cause"], "released");
+}
+
+#[test]
+fn a_refusal_reaches_the_client_and_a_silent_gateway_is_a_timeout() {
+    let (home, engine) = place();
+    let server = home.start();
+    let told = follow(&server, |line| match line["type"].as_str()? {
+        "lease" => Some(
+            json!({"generation": 0, "refused": [{"id": line["lease"]["id"], "epoch": line["lease"]["epoch"], "reason": "no policy named nope"}]}),
+        ),
+        _ => good(line),
+    });
+    let problem = server.acquire(&network("k")).expect(503);
+    assert!(problem["detail"].as_str().expect("words").contains("no policy named nope"), "{problem}");
+    server.until("nothing is left", Duration::from_secs(15), |server| {
+        server.live().is_empty() && engine.networks_of_leases().is_empty()
+    });
+    drop(told);
+}
+
+#[test]
+fn a_snapshot_is_whole_and_a_restart_makes_a_new_one() {
+    let (home, _engine) = place();
+    let server = home.start();
+    let told = follow(&server, good);
+    let leases: Vec<Value> =
+        (0..3).map(|index| server.acquire(&network(&format!("k{index}"))).expect(201)).collect();
+    let last = told.try_iter().filter_map(|line| line["generation"].as_u64()).max().expect("lines");
+    server.kill();
+    let server = home.start();
+    let again = follow(&server, good);
+    let snapshot: Vec<Value> = again.iter().take(4).collect();
+    assert_eq!(snapshot[3]["type"], "end");
+    assert!(snapshot.iter().all(|line| line["generation"].as_u64() > Some(last)), "generations only grow");
+    let mut ids: Vec<String> = snapshot[..3].iter().map(|line| line["lease"]["id"].to_string()).collect();
+    let mut wanted: Vec<String> = leases.iter().map(|lease| lease["id"].to_string()).collect();
+    ids.sort();
+    wanted.sort();
+    assert_eq!(ids, wanted);
+}
+
+#[test]
+fn a_recreated_gateway_is_attached_to_every_live_lease_within_two_seconds() {
+    let (home, engine) = place();
+    let server = home.start();
+    let _told = follow(&server, good);
+    let leases: Vec<Value> =
+        (0..4).map(|index| server.acquire(&network(&format!("k{index}"))).expect(201)).collect();
+    engine.state().containers = vec![gateway("gw-2")];
+    engine.event("container", "start", "gw-2");
+    server.until("it is attached at the same addresses", Duration::from_secs(2), |_| {
+        leases.iter().all(|lease| attached_at(&engine, 0, &lease["subnet"]) == lease["subnet"]["gateway"])
+    });
+}
+
+#[test]
+fn a_subnet_is_not_given_again_while_the_gateway_knows_it() {
+    let (home, engine) = place();
+    let server = home.start();
+    // It admits, and never says that it forgot.
+    let _told = follow(&server, |line| match line["type"].as_str()? {
+        "lease" => Some(json!({"generation": 0, "admitted": [known(line)]})),
+        _ => None,
+    });
+    let lease = server.acquire(&network("k")).expect(201);
+    server.release(&lease);
+    std::thread::sleep(Duration::from_millis(1200));
+    assert_eq!(server.live()[0]["state"], "draining");
+    assert_eq!(attached_at(&engine, 0, &lease["subnet"]), lease["subnet"]["gateway"], "it may still answer");
+    server.until("it is detached, and the subnet free", Duration::from_secs(10), |server| {
+        server.live().is_empty()
+    });
+    assert_eq!(engine.networks_of_leases(), [] as [Value; 0]);
+}
+
+#[test]
+fn the_ca_that_the_gateway_sends_is_what_leases_mount() {
+    let (home, _engine) = place();
+    let server = home.start();
+    let pem = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+    let socket = server.gateway_socket();
+    let ack = |ca: Value| ask(&socket, "POST", "/v1/ack", &json!({"generation": 0, "ca": ca})).status;
+    assert_eq!(ack(json!({"certificate": "x", "bundle": "y"})), 422);
+    assert_eq!(ack(json!({"certificate": pem, "bundle": format!("{pem}-----BEGIN PRIVATE KEY-----")})), 422);
+    assert_eq!(ack(json!({"certificate": pem, "bundle": format!("{pem}{pem}")})), 204);
+    let _told = follow(&server, good);
+    let lease = server.acquire(&network("k")).expect(201);
+    let dir = lease["proxy"]["ca"]["dir"].as_str().expect("a folder");
+    assert_eq!(
+        std::fs::read_to_string(format!("{dir}/bundle.pem")).expect("it is there"),
+        format!("{pem}{pem}")
+    );
+    let args = lease["docker_args"].to_string();
+    assert!(args.contains(&format!("type=bind,src={dir},dst=/etc/decant/ca,readonly")), "{args}");
+    assert_eq!(lease["proxy"]["env"]["SSL_CERT_FILE"], "/etc/decant/ca/bundle.pem");
+    assert_eq!(ask(&socket, "GET", "/v1/leases", &Value::Null).status, 404, "nothing else is served here");
+}

@@ -1,0 +1,104 @@
+//! The promises about speed. The figures of a quiet machine are printed; the bounds asserted here leave room for a busy one.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::docker::{Docker, docker};
+use crate::support::http::ask;
+use crate::support::server::Home;
+
+const CLIENTS: usize = 24;
+
+fn request(key: &str) -> Value {
+    let ports: Vec<Value> = (0..12).map(|index| json!({"name": format!("p{index}")})).collect();
+    json!({"client_key": key, "ports": ports, "subnet": {"prefix": 29}})
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort_unstable();
+    times[times.len() / 2]
+}
+
+/// Each client acquires and releases so many leases of 12 ports and a subnet. Returns the time of each acquire.
+fn course(home: &Home, clients: usize, leases: usize) -> Vec<Duration> {
+    let socket = home.socket();
+    std::thread::scope(|scope| {
+        let client = |client: usize| {
+            let socket = socket.clone();
+            move || {
+                let mut times = Vec::with_capacity(leases);
+                for turn in 0..leases {
+                    let body = request(&format!("c{client}-{turn}"));
+                    let began = Instant::now();
+                    let answer = ask(&socket, "POST", "/v1/leases", &body);
+                    times.push(began.elapsed());
+                    let lease = answer.expect(201);
+                    let path = format!("/v1/leases/{}", lease["id"].as_str().expect("an id"));
+                    assert_eq!(ask(&socket, "DELETE", &path, &Value::Null).status, 204);
+                }
+                times
+            }
+        };
+        let threads: Vec<_> = (0..clients).map(|index| scope.spawn(client(index))).collect();
+        threads.into_iter().flat_map(|thread| thread.join().expect("no panic")).collect()
+    })
+}
+
+fn home() -> Home {
+    Home::new(
+        "{version: 1, docker: {socket: null}, gateway: null, ports: {range: 23000-29999}, subnets: {pool: 10.245.0.0/16, prefix: 24}, \
+         leases: {ttl: 60s, drain: 1s, grace: 1s}}",
+    )
+}
+
+#[test]
+fn acquires_are_quick_and_durable() {
+    let home = home();
+    let server = home.start();
+    let alone = median(course(&home, 1, 60));
+    let began = Instant::now();
+    let per_client = 20;
+    let together = course(&home, CLIENTS, per_client);
+    let rate = together.len() as f64 / began.elapsed().as_secs_f64();
+    eprintln!(
+        "12 ports and a subnet, durable: p50 {:.2} ms alone; {CLIENTS} clients: p50 {:.2} ms, {rate:.0} acquires (and releases) a second",
+        alone.as_secs_f64() * 1000.0,
+        median(together).as_secs_f64() * 1000.0
+    );
+    let generous = if cfg!(debug_assertions) { 20 } else { 4 };
+    assert!(alone < Duration::from_millis(5) * generous, "{alone:?}");
+    assert!(rate > 500.0 / f64::from(generous), "{rate} a second");
+    server.until_quiet(Duration::from_secs(60));
+}
+
+#[test]
+fn a_network_costs_what_the_engine_takes() {
+    let Some(_engine) = Docker::take() else { return };
+    let home = Home::new(
+        "{version: 1, gateway: null, subnets: {pool: 10.244.0.0/16, prefix: 24}, leases: {ttl: 60s, drain: 1s, grace: 1s}}",
+    );
+    let server = home.start();
+    let (mut bare, mut leased) = (Vec::new(), Vec::new());
+    // Turn by turn, so that a busy machine is busy for both. The bare one is asked over the socket as well: no client is started for it.
+    for turn in 0..12 {
+        let body = json!({
+            "Name": format!("decant-test-bare-{turn}"), "Driver": "bridge", "Labels": {"decant.test": "allocator"},
+            "IPAM": {"Config": [{"Subnet": format!("10.243.{turn}.0/24"), "IPRange": format!("10.243.{turn}.128/25")}]}
+        });
+        let began = Instant::now();
+        ask(std::path::Path::new("/var/run/docker.sock"), "POST", "/networks/create", &body).expect(201);
+        bare.push(began.elapsed());
+        let began = Instant::now();
+        let lease = server
+            .acquire(&json!({"client_key": format!("k{turn}"), "subnet": {"create_network": true}}))
+            .expect(201);
+        leased.push(began.elapsed());
+        server.release(&lease);
+        docker(&["network", "rm", &format!("decant-test-bare-{turn}")]).expect("it can be removed");
+    }
+    let (bare, leased) = (median(bare), median(leased));
+    eprintln!("a network alone: {bare:.1?}; with its lease: {leased:.1?}");
+    assert!(leased < bare * 2, "{leased:?} against {bare:?}");
+    server.until("all is given back", Duration::from_secs(60), |server| server.live().is_empty());
+}
