@@ -86,10 +86,10 @@ pub(crate) const RECONCILE_EVERY: Duration = Duration::from_secs(30);
 pub(crate) const RECONCILE_EVERY_POLLING: Duration = Duration::from_secs(3);
 /// Between two looks at leases that expire or drain.
 pub(crate) const TICK: Duration = Duration::from_millis(500);
-/// Events gathered before one reconciliation answers them.
-pub(crate) const EVENT_DEBOUNCE: Duration = Duration::from_millis(50);
-/// Between two reconciliations that events ask for.
-pub(crate) const EVENT_PAUSE: Duration = Duration::from_millis(300);
+/// News gathered before one reconciliation answers it.
+pub(crate) const NEWS_DEBOUNCE: Duration = Duration::from_millis(20);
+/// Between two reconciliations that news asks for.
+pub(crate) const NEWS_PAUSE: Duration = Duration::from_millis(300);
 /// Longest wait between attempts at a failing reconciliation.
 pub(crate) const BACKOFF_MAX: Duration = Duration::from_secs(30);
 /// A pause of the whole process (or host) beyond this gives every lease a grace before it may expire.

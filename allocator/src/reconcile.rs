@@ -75,16 +75,18 @@ impl Reconciler {
         let service = self.service.clone();
         loop {
             tokio::select! {
-                () = changed.notified() => {
-                    // Events come in bursts, and on a busy host without end.
-                    let pause = limits::EVENT_PAUSE.saturating_sub(self.last_round.elapsed());
-                    tokio::time::sleep(pause.max(limits::EVENT_DEBOUNCE)).await;
-                    self.settle(true).await;
-                }
-                () = service.nudge.notified() => self.settle(true).await,
+                () = changed.notified() => self.settle_soon().await,
+                () = service.nudge.notified() => self.settle_soon().await,
                 _ = tick.tick() => self.tick().await,
             }
         }
+    }
+
+    /// Settles after a pause: news comes in bursts, and on a busy host without end.
+    async fn settle_soon(&mut self) {
+        let pause = limits::NEWS_PAUSE.saturating_sub(self.last_round.elapsed());
+        tokio::time::sleep(pause.max(limits::NEWS_DEBOUNCE)).await;
+        self.settle(true).await;
     }
 
     /// After a start: what drained before is not in the gateway's stream, and a long outage gives every lease a grace.

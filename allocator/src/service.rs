@@ -35,6 +35,7 @@ pub(crate) struct Service {
     pub(crate) worlds: Worlds,
     pub(crate) hub: Hub,
     pub(crate) metrics: Metrics,
+    /// Something happened that the reconciliation should look at.
     pub(crate) nudge: tokio::sync::Notify,
     /// The address blocks that subnets are cut of.
     pub(crate) blocks: Vec<ipnet::Ipv4Net>,
@@ -256,11 +257,6 @@ impl Service {
 
     fn passed_over(&self) -> MutexGuard<'_, PassedOver> {
         self.passed_over.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The gateway has said something that draining leases may wait for.
-    pub(crate) fn nudge_draining(&self) {
-        self.nudge.notify_one();
     }
 
     /// The name of the gateway's container, where it runs as one.

@@ -197,10 +197,13 @@ impl Hub {
         (self.0.bottle)(lease)
     }
 
-    /// What the gateway says it has done.
-    pub(crate) fn acknowledge(&self, ack: Ack) {
+    /// What the gateway says it has done. True if it has thereby forgotten a lease that drains.
+    pub(crate) fn acknowledge(&self, ack: Ack) -> bool {
         let mut told = self.told();
-        told.acked = told.acked.max(ack.generation.min(told.generation));
+        let (before, now) = (told.acked, told.acked.max(ack.generation.min(told.generation)));
+        told.acked = now;
+        let forgot =
+            !ack.forgotten.is_empty() || told.gone.values().any(|said| before < *said && *said <= now);
         let admitted = ack.admitted.into_iter().map(|known| (known, Verdict::Admitted));
         let refused = ack.refused.into_iter().map(|(known, reason)| (known, Verdict::Refused(reason)));
         for (known, verdict) in admitted.chain(refused) {
@@ -215,6 +218,7 @@ impl Hub {
         }
         drop(told);
         self.0.acks.send_modify(|count| *count += 1);
+        forgot
     }
 
     /// Waits until the gateway admits the lease: `Err` with the reason if it refuses, or says nothing within `patience`.

@@ -130,11 +130,9 @@ impl Worlds {
         Ok(engine)
     }
 
-    /// Drops the connection's knowledge, so that an engine of another version behind the same socket is met anew.
+    /// Drops the connection and what is known of its engine: another version may stand behind the same socket next.
     pub(crate) async fn forget_engine(&self) {
-        if self.choice != EngineChoice::None && crate::settings::engine_socket(&self.choice).is_ok() {
-            *self.engine.write().await = None;
-        }
+        *self.engine.write().await = None;
     }
 
     /// A look no older than `age`.

@@ -89,7 +89,8 @@ fn connect(
         let mut made = 0_usize;
         while !end.load(Ordering::Relaxed) {
             // The first ones as fast as they come, then so many a second.
-            let due = held_max + (began.elapsed().as_secs_f64() * per_second as f64) as usize;
+            let grown = began.elapsed().as_millis() * per_second as u128 / 1000;
+            let due = held_max.saturating_add(usize::try_from(grown).unwrap_or(usize::MAX));
             if made >= due {
                 std::thread::sleep(Duration::from_millis(2));
                 continue;

@@ -26,9 +26,9 @@ pub(crate) const LABEL: &str = "decant.chaos";
 /// Launcher processes.
 const PROCESSES: usize = 3;
 /// Held connections and new ones per second of the full course.
-const CHURN: (usize, usize) = (16_000, 800);
+const CHURN: (u64, u64) = (16_000, 800);
 /// Listeners of strangers inside the range.
-const SQUATTERS: usize = 300;
+const SQUATTERS: u64 = 300;
 
 /// What a run is to do.
 #[derive(Clone, Debug)]
@@ -36,8 +36,8 @@ pub(crate) struct Course {
     pub(crate) seconds: u64,
     pub(crate) bind0: bool,
     pub(crate) in_container: bool,
-    /// 1 = the full course; smaller for a short one on a shared machine.
-    pub(crate) scale: f64,
+    /// Percent of the full course's load.
+    pub(crate) percent: u64,
     pub(crate) sessions: Option<usize>,
     pub(crate) allocator: PathBuf,
 }
@@ -60,7 +60,7 @@ fn course(args: &[String]) -> Course {
         seconds: value("--seconds").and_then(|text| text.parse().ok()).unwrap_or(240),
         bind0: value("--way").is_some_and(|way| way == "bind0"),
         in_container: value("--launcher").is_some_and(|launcher| launcher == "container"),
-        scale: value("--scale").and_then(|text| text.parse().ok()).unwrap_or(1.0),
+        percent: value("--percent").and_then(|text| text.parse().ok()).unwrap_or(100),
         sessions: value("--sessions").and_then(|text| text.parse().ok()),
         allocator: value("--allocator")
             .map(PathBuf::from)
@@ -111,17 +111,16 @@ fn run(course: &Course) -> ExitCode {
 
 /// The first course.
 fn deploy(course: &Course, dir: &Path) -> tally::Tally {
-    let scaled = |count: usize| (count as f64 * course.scale).ceil() as usize;
+    let scaled = |count: u64| usize::try_from(count * course.percent / 100).unwrap_or(usize::MAX);
     let churn = churn::Churn::start(scaled(CHURN.0), scaled(CHURN.1));
-    let squatters = churn::squat(if course.in_container { 0 } else { scaled(SQUATTERS) });
+    let squatters = churn::squat(scaled(if course.in_container { 0 } else { SQUATTERS }));
     let log = dir.join("tally");
     let mut launchers: Vec<Launcher> =
         (0..PROCESSES).map(|index| Launcher::start(course, dir, index)).collect();
     let end = Instant::now() + Duration::from_secs(course.seconds);
     let mut random = churn::Random::new(7);
     // 40 to 70 seconds in the full course.
-    let mut pause =
-        || Duration::from_secs_f64((40.0 + random.below(30_000) as f64 / 1000.0) * course.scale.max(0.1));
+    let mut pause = || Duration::from_millis((40_000 + random.below(30_000)) * course.percent.max(10) / 100);
     let mut next_kill = Instant::now() + pause();
     let mut kills = 0;
     while Instant::now() < end {
@@ -163,7 +162,7 @@ impl Launcher {
     fn start(course: &Course, dir: &Path, index: usize) -> Self {
         let life = std::time::SystemTime::now()
             .duration_since(std::time::UNIX_EPOCH)
-            .map_or(0, |now| now.as_millis() as u64);
+            .map_or(0, |now| now.as_millis());
         let name = format!("launcher-{index}-{life}");
         let way = if course.bind0 { "bind0" } else { "lease" };
         let arguments = ["worker".to_owned(), dir.display().to_string(), name.clone(), way.to_owned()];

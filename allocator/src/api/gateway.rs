@@ -125,8 +125,9 @@ async fn ack(State(shared): State<Shared>, Body(request): Body<AckRequest>) -> R
         // Before the verdicts: a lease that is answered because of this very acknowledgement names the CA.
         store_ca(&shared, ca).await.map_err(IntoResponse::into_response)?;
     }
-    shared.service.hub.acknowledge(ack);
-    shared.service.nudge_draining();
+    if shared.service.hub.acknowledge(ack) {
+        shared.service.nudge.notify_one();
+    }
     Ok(StatusCode::NO_CONTENT)
 }
 

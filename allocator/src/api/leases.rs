@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use axum::extract::rejection::JsonRejection;
-use axum::extract::{DefaultBodyLimit, Extension, FromRequest, FromRequestParts, Path, Query, Request, State};
+use axum::extract::{
+    DefaultBodyLimit, Extension, FromRequest, FromRequestParts, Path, Query, Request, State,
+};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
@@ -39,7 +41,11 @@ pub(crate) fn router(shared: Shared) -> Router {
         .route("/v1/status", get(status))
         .route("/openapi.json", get(super::document::serve))
         .method_not_allowed_fallback(|| async {
-            Problem::new(StatusCode::METHOD_NOT_ALLOWED, Reason::Unknown, "no such method here; see /openapi.json")
+            Problem::new(
+                StatusCode::METHOD_NOT_ALLOWED,
+                Reason::Unknown,
+                "no such method here; see /openapi.json",
+            )
         })
         .fallback(|| async {
             Problem::new(StatusCode::NOT_FOUND, Reason::Unknown, "no such path; see /openapi.json")

@@ -19,7 +19,7 @@ use crate::lease::random_hex;
 /// An argument that becomes the lease's arguments for `docker run`.
 const DOCKER_ARGS: &str = "{docker_args}";
 /// Shortest time between two renewals.
-const RENEW_MIN: Duration = Duration::from_secs(1);
+const RENEW_MIN: Duration = Duration::from_millis(300);
 /// Longest time between two renewals.
 const RENEW_MAX: Duration = Duration::from_secs(600);
 

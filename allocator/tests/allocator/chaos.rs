@@ -20,7 +20,7 @@ fn chaos(args: &[&str]) -> (bool, String) {
 #[test]
 fn leased_ports_survive_churn_squatters_and_kills() {
     let Some(_engine) = Docker::take() else { return };
-    let (clean, text) = chaos(&["--seconds", "20", "--scale", "0.1"]);
+    let (clean, text) = chaos(&["--seconds", "20", "--percent", "10"]);
     assert!(clean, "{text}");
 }
 

@@ -2,7 +2,7 @@
 //!
 //! After each death: what was answered is there, what was not is gone or is found with its key, and no network stands alone.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -84,24 +84,18 @@ fn a_death_before_or_after_the_engine_s_work_leaves_nothing_half_made() {
     }
 }
 
-/// Runs a fixed course of requests; returns the leases that should be live as far as their clients know, and the keys in doubt.
-fn course(socket: &PathBuf) -> (Vec<Value>, Vec<&'static str>) {
-    let mut live: Vec<Value> = Vec::new();
-    let mut doubtful = Vec::new();
-    for key in ["c1", "c2", "c3"] {
-        match try_ask(socket, "POST", "/v1/leases", &request(key)) {
-            Ok(answer) if answer.status == 201 => live.push(answer.json()),
-            _ => doubtful.push(key),
-        }
-    }
+/// Runs a fixed course of requests; returns the leases that should be live as far as their clients know.
+fn course(socket: &Path) -> Vec<Value> {
+    let ask = |key: &str| try_ask(socket, "POST", "/v1/leases", &request(key));
+    let answers = ["c1", "c2", "c3"].map(ask).into_iter().flatten();
+    let mut live: Vec<Value> =
+        answers.filter(|answer| answer.status == 201).map(|answer| answer.json()).collect();
     if live.len() == 3 {
-        let lease = live.remove(1);
-        let path = format!("/v1/leases/{}", lease["id"].as_str().expect("an id"));
+        let path = format!("/v1/leases/{}", live.remove(1)["id"].as_str().expect("an id"));
         // Whether or not the answer comes, this one is not asked after again: its end may or may not be recorded.
         drop(try_ask(socket, "DELETE", &path, &Value::Null));
-        doubtful.push("c2");
     }
-    (live, doubtful)
+    live
 }
 
 fn strace() -> bool {
@@ -121,9 +115,8 @@ fn die_at(calls: &str, nth: usize) -> bool {
     let child = place.home.command_under(&wrapper).spawn().expect("strace runs");
     let mut traced = place.home.adopt(child);
     let mut acknowledged = vec![before];
-    if traced.answers_within(Duration::from_secs(10)) {
-        let (live, _) = course(&place.home.socket());
-        acknowledged.extend(live);
+    if answers(&mut traced) {
+        acknowledged.extend(course(&place.home.socket()));
     }
     let died = traced.has_ended();
     if !died {
@@ -141,6 +134,19 @@ fn die_at(calls: &str, nth: usize) -> bool {
         );
     }
     died
+}
+
+/// Whether it comes to answer before it dies.
+fn answers(server: &mut Server) -> bool {
+    for _ in 0..200 {
+        if server.answers_within(Duration::from_millis(50)) {
+            return true;
+        }
+        if server.has_ended() {
+            return false;
+        }
+    }
+    false
 }
 
 /// Kills what a tracer of ours traces.

@@ -299,11 +299,11 @@ impl Engine {
 
     fn overlaps(&self, subnet: Ipv4Net) -> bool {
         let state = self.state();
-        let nets = state
+        let mut nets = state
             .networks
             .iter()
             .filter_map(|network| network["IPAM"]["Config"][0]["Subnet"].as_str()?.parse::<Ipv4Net>().ok());
-        nets.into_iter().any(|net| net.contains(&subnet.network()) || subnet.contains(&net.network()))
+        nets.any(|net| net.contains(&subnet.network()) || subnet.contains(&net.network()))
     }
 
     fn remove(&self, id: &str) -> (u16, Value) {
