@@ -57,7 +57,7 @@ pub(crate) fn sync(path: &Path) -> io::Result<()> {
 
 fn check_file_system(dir: &File) -> io::Result<()> {
     let kind = fstatfs(dir)?.f_type;
-    match REFUSED.iter().find(|(magic, _)| i64::try_from(kind) == Ok(*magic)) {
+    match REFUSED.iter().find(|(magic, _)| kind == *magic) {
         Some((_, name)) => Err(io::Error::new(
             io::ErrorKind::Unsupported,
             format!("it lies on {name}, which keeps no promises"),

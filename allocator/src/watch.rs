@@ -137,12 +137,15 @@ struct Told {
 #[derive(Clone)]
 pub(crate) struct Hub(Arc<Shared>);
 
+/// How a lease looks to the gateway, if it is a bottle.
+type BottleOf = dyn Fn(&Lease) -> Option<Bottle> + Send + Sync;
+
 struct Shared {
     told: Mutex<Told>,
     /// None ends every stream.
     lines: broadcast::Sender<Option<Line>>,
     acks: watch::Sender<u64>,
-    bottle: Box<dyn Fn(&Lease) -> Option<Bottle> + Send + Sync>,
+    bottle: Box<BottleOf>,
 }
 
 /// How the gateway stands, for the plan and the status.

@@ -33,7 +33,7 @@ pub(crate) struct Churn {
 impl Churn {
     pub(crate) fn start(held_max: usize, per_second: usize) -> Self {
         raise_descriptor_limit();
-        let (end, held): (Arc<AtomicBool>, Arc<AtomicUsize>) = Arc::default();
+        let (end, held) = (Arc::new(AtomicBool::default()), Arc::new(AtomicUsize::default()));
         // Several addresses to connect to: the pairs of one would run out in TIME_WAIT.
         let listeners: Vec<TcpListener> = (1..=4)
             .map(|last| TcpListener::bind((format!("127.0.1.{last}").as_str(), 0)).expect("a listener"))

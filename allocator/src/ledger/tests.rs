@@ -10,7 +10,10 @@ use crate::testing::{NETWORK, T0, active, after, apply, book, pools, wish};
 
 /// An observer that counts.
 #[derive(Clone, Default)]
-struct Heard(Arc<Mutex<Vec<(Option<State>, Option<State>)>>>);
+struct Heard(Arc<Mutex<Vec<Move>>>);
+
+/// A lease's state before and after.
+type Move = (Option<State>, Option<State>);
 
 impl Observer for Heard {
     fn committed(&mut self, transitions: &[Transition]) {

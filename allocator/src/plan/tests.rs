@@ -131,7 +131,7 @@ fn the_gateway_is_attached_at_its_address() {
         )
     };
     let attach = Step::Attach { network: "net-k".into(), container: "gw".into(), address };
-    assert_eq!(at(gateway(&[]), true), [attach.clone()]);
+    assert_eq!(at(gateway(&[]), true), std::slice::from_ref(&attach));
     assert_eq!(at(gateway(&[("net-k", Some(address))]), true), []);
     assert_eq!(
         at(gateway(&[("net-k", Some(Ipv4Addr::LOCALHOST))]), true),
@@ -149,7 +149,7 @@ fn of_several_gateways_the_youngest_is_attached() {
     let old = Container { created: 1, ..gateway(&[]) };
     let young = Container { id: "young".into(), created: 2, ..gateway(&[]) };
     let found = steps(
-        &[lease.clone()],
+        std::slice::from_ref(&lease),
         &world(vec![network("net-k", &lease)], vec![young, old]),
         &Facts::default(),
         &policy(true),
@@ -177,7 +177,7 @@ fn a_released_lease_waits_for_its_containers_then_cuts_them() {
         at(vec![Container { running: false, ..bottle }], after(1)),
         [Step::RemoveNetwork("net-k".into())]
     );
-    let gone = steps(&[lease.clone()], &world(vec![], vec![]), &forgotten(&lease), &policy(false), T0);
+    let gone = steps(std::slice::from_ref(&lease), &world(vec![], vec![]), &forgotten(&lease), &policy(false), T0);
     assert_eq!(gone, [Step::Finish(lease.id)]);
 }
 
@@ -261,7 +261,7 @@ fn an_owner_is_gone_when_its_process_and_its_containers_are() {
     let process = Process { pid: 7, start_time: 9 };
     let labels: std::collections::BTreeMap<_, _> = [("team".to_owned(), "a".to_owned())].into();
     let owner = |process: bool, label: bool, seen: bool, boot: &str| Owner {
-        process: process.then(|| Process { pid: 7, start_time: 9 }),
+        process: process.then_some(Process { pid: 7, start_time: 9 }),
         labels: if label { labels.clone() } else { Default::default() },
         seen,
         boot_id: boot.into(),

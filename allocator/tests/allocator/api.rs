@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::support::http::{self, ask};
+use crate::support::http::ask;
 use crate::support::server::{Home, numbers, ports};
 
 #[test]
@@ -300,7 +300,7 @@ fn sockets_are_the_group_s_and_metrics_tell_the_pools() {
         get_tcp(&address, "/v1/leases").starts_with("HTTP/1.0 404"),
         "leases are on the Unix socket alone"
     );
-    let document = http::ask(&server.socket(), "GET", "/openapi.json", &Value::Null).expect(200);
+    let document = ask(&server.socket(), "GET", "/openapi.json", &Value::Null).expect(200);
     assert!(document["paths"]["/v1/leases"]["post"].is_object());
 }
 
