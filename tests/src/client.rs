@@ -26,6 +26,9 @@ use crate::rawclient::{Head, Wire};
 /// HTTP/2 windows of a client, in bytes.
 const WINDOW_BYTES: u32 = 4 * 1024 * 1024;
 
+/// HTTP/1 header fields a client takes.
+const HEADER_COUNT: usize = 512;
+
 /// Most of a body that [`read_all`] keeps, in bytes.
 const KEPT_BYTES: usize = 4 * 1024 * 1024;
 
@@ -193,7 +196,8 @@ impl Connection {
             tokio::spawn(connection);
             return Self::Http2(sender);
         }
-        let (sender, connection) = http1::handshake(stream).await.expect("an HTTP/1 connection");
+        let opening = http1::Builder::new().max_headers(HEADER_COUNT).handshake(stream);
+        let (sender, connection) = opening.await.expect("an HTTP/1 connection");
         tokio::spawn(connection);
         Self::Http1(sender)
     }

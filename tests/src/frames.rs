@@ -72,6 +72,11 @@ pub async fn serve_opening(stream: &mut dyn Stream) -> Option<u32> {
     let mut preface = [0; PREFACE.len()];
     stream.read_exact(&mut preface).await.ok()?;
     stream.write_all(&encode(SETTINGS, 0, 0, &[])).await.ok()?;
+    next_request(stream).await
+}
+
+/// Reads to the next request and returns its stream id; settings are acknowledged on the way.
+pub async fn next_request(stream: &mut dyn Stream) -> Option<u32> {
     loop {
         let frame = read(stream).await?;
         match (frame.kind, frame.flags & ACK) {

@@ -46,6 +46,7 @@ pub struct Setup {
     bottles: Option<String>,
     extra: String,
     upstream: String,
+    loopback: bool,
     files: Vec<(String, String)>,
     environment: Vec<(String, String)>,
 }
@@ -70,6 +71,7 @@ impl Setup {
             bottles: None,
             extra: String::new(),
             upstream: String::new(),
+            loopback: true,
             files: Vec::new(),
             environment: Vec::new(),
         }
@@ -124,6 +126,13 @@ impl Setup {
         self
     }
 
+    /// Allows no address beyond the public ones; otherwise loopback is allowed.
+    #[must_use]
+    pub const fn public_addresses_only(mut self) -> Self {
+        self.loopback = false;
+        self
+    }
+
     /// A file beside the configuration, which may name it by a relative path.
     #[must_use]
     pub fn file(mut self, name: &str, text: &str) -> Self {
@@ -167,7 +176,8 @@ impl Setup {
     }
 
     fn yaml(&self) -> String {
-        let mut yaml = String::from("version: 1\nupstream:\n  addresses: {allow: [127.0.0.0/8]}\n");
+        let allowed = if self.loopback { "127.0.0.0/8" } else { "" };
+        let mut yaml = format!("version: 1\nupstream:\n  addresses: {{allow: [{allowed}]}}\n");
         let roots: Vec<String> = (0..self.roots.len()).map(|number| format!("root-{number}.pem")).collect();
         let roots = if roots.is_empty() { "bundled".to_owned() } else { roots.join(", ") };
         let _ = writeln!(yaml, "  roots: [{roots}]");

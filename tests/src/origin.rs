@@ -20,6 +20,7 @@ use sha2::{Digest, Sha256};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use crate::bodies::{Broken, TestBody};
@@ -42,6 +43,9 @@ const HEADER_LIST_BYTES: u32 = 256 * 1024;
 
 /// HTTP/1 header fields an origin takes.
 const HEADER_COUNT: usize = 512;
+
+/// Longest time an origin reads on behind its last answer on a connection.
+const LINGER: Duration = Duration::from_secs(5);
 
 /// Longest time [`Origin::wait_for`] waits.
 const WAIT: Duration = Duration::from_secs(10);
@@ -199,7 +203,7 @@ impl Origin {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        assert!(tokio::time::timeout(WAIT, waiting).await.is_ok(), "the origin waited for {what} in vain");
+        assert!(timeout(WAIT, waiting).await.is_ok(), "the origin waited for {what} in vain");
     }
 }
 
@@ -382,9 +386,12 @@ async fn speak_http1(stream: impl Stream + 'static, handler: Handler, record: Ar
         .preserve_header_case(true)
         .serve_connection(TokioIo::new(stream), service)
         .without_shutdown();
-    // A connection that ended badly shows in what the client saw; closing is all that is left here.
+    // A connection that ended badly shows in what the client saw; closing is all that is left here. What an early
+    // answer left unread is read first: a close on top of it would be a reset that destroys the answer.
     if let Ok(parts) = serving.await {
-        let _closed = parts.io.into_inner().shutdown().await;
+        let mut stream = parts.io.into_inner();
+        let _closed = stream.shutdown().await;
+        let _gone = timeout(LINGER, tokio::io::copy(&mut stream, &mut tokio::io::sink())).await;
     }
 }
 
@@ -405,7 +412,19 @@ fn respond(request: Request<Incoming>, handler: &Handler, record: &Arc<Record>) 
         version: request.version(),
         headers: request.headers().clone(),
     });
-    handler(request, Arc::clone(record))
+    let bodyless = request.method() == Method::HEAD && request.version() == Version::HTTP_2;
+    let answer = handler(request, Arc::clone(record));
+    // Over HTTP/2 the library sends the body of an answer to HEAD all the same.
+    if bodyless { Box::pin(async move { Ok(without_body(answer.await?)) }) } else { answer }
+}
+
+/// The response with its length announced and its body left out.
+fn without_body(response: Response<TestBody>) -> Response<TestBody> {
+    let (mut parts, body) = response.into_parts();
+    if let Some(length) = hyper::body::Body::size_hint(&body).exact().filter(|length| *length > 0) {
+        parts.headers.entry(http::header::CONTENT_LENGTH).or_insert(length.into());
+    }
+    Response::from_parts(parts, crate::bodies::empty())
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

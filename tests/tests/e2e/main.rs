@@ -1,0 +1,19 @@
+//! The end-to-end tests: the real program between real sockets, one module per kind of promise.
+
+mod support;
+
+mod blocks;
+mod certificates;
+mod clients;
+mod codings;
+mod connections;
+mod expected;
+mod framing;
+mod headers;
+mod latency;
+mod operations;
+mod size;
+mod streams;
+mod targets;
+mod tidy;
+mod transparency;
