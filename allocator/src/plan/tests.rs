@@ -177,7 +177,8 @@ fn a_released_lease_waits_for_its_containers_then_cuts_them() {
         at(vec![Container { running: false, ..bottle }], after(1)),
         [Step::RemoveNetwork("net-k".into())]
     );
-    let gone = steps(std::slice::from_ref(&lease), &world(vec![], vec![]), &forgotten(&lease), &policy(false), T0);
+    let gone =
+        steps(std::slice::from_ref(&lease), &world(vec![], vec![]), &forgotten(&lease), &policy(false), T0);
     assert_eq!(gone, [Step::Finish(lease.id)]);
 }
 
