@@ -129,7 +129,7 @@ async fn upstream_certificates_are_verified_and_the_cause_is_named() {
         (Flaw::Expired, "expired"),
         (Flaw::NotYetValid, "not valid before"),
         (Flaw::SelfSigned, "issuer"),
-        (Flaw::OtherName, "name"),
+        (Flaw::OtherName, "not for one.test"),
     ];
     for (flaw, cause) in cases {
         let tls = ca.flawed_leaf(&[ONE], flaw).server_config(&["h2", "http/1.1"]);
