@@ -122,11 +122,13 @@ fn exposed_ports(settings: &Settings, ephemeral: &Ephemeral) -> Option<Warning> 
 }
 
 /// Pools from which engines draw by themselves.
-const AUTOMATIC: [(&str, &str); 4] = [
+const AUTOMATIC: [(&str, &str); 6] = [
     ("Docker's automatic pools", "172.16.0.0/12"),
     ("Docker's automatic pools", "192.168.0.0/16"),
     ("Docker's swarm pool", "10.0.0.0/8"),
     ("podman's automatic pools", "10.88.0.0/13"),
+    ("podman's automatic pools", "10.96.0.0/11"),
+    ("podman's automatic pools", "10.128.0.0/9"),
 ];
 
 fn engine_warnings(blocks: &[Ipv4Net], world: &World) -> Vec<Warning> {

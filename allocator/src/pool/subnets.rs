@@ -157,10 +157,12 @@ impl SubnetPool {
     /// again at the end and whole, since a larger subnet may begin before the cursor and end behind it.
     fn round(&self) -> impl Iterator<Item = (u32, u32)> {
         let mut spans: Vec<(u32, u32)> = self.blocks.iter().map(bounds).collect();
-        let start = spans.iter().position(|span| span.1 >= self.cursor).unwrap_or(0);
-        spans.rotate_left(start);
+        // Behind the last block the round begins anew with the first.
+        let onward = spans.iter().position(|span| span.1 >= self.cursor).map(|block| (block, self.cursor));
+        let (block, from) = onward.unwrap_or((0, 0));
+        spans.rotate_left(block);
         spans.push(spans[0]);
-        spans[0].0 = spans[0].0.max(self.cursor.min(spans[0].1));
+        spans[0].0 = spans[0].0.max(from);
         spans.into_iter()
     }
 

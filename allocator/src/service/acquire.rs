@@ -76,13 +76,22 @@ impl Service {
         }
         let id = LeaseId::random();
         let hold = self.hold(id.clone());
-        let lease = self.reserve(&wish, id, &world).await?;
-        let outcome = self.complete(lease.clone(), &wish, &world).await;
+        let outcome = self.make(&wish, id, &world).await;
+        drop(hold);
+        match outcome {
+            // Counted once nothing of this request is held any more.
+            Err(error) => Err(self.with_counts(error, &world).await),
+            Ok(lease) => Ok(lease),
+        }
+    }
+
+    async fn make(&self, wish: &Wish, id: LeaseId, world: &World) -> Result<Lease, Error> {
+        let lease = self.reserve(wish, id, world).await?;
+        let outcome = self.complete(lease.clone(), wish, world).await;
         if let Err(error) = &outcome {
             tracing::info!(lease = %lease.id, error = %crate::error::chain(error), "an acquire failed");
             self.abort(&lease).await;
         }
-        drop(hold);
         outcome
     }
 
@@ -122,14 +131,10 @@ impl Service {
     }
 
     async fn reserve(&self, wish: &Wish, id: LeaseId, world: &World) -> Result<Lease, Error> {
-        let mut outcome = self.try_reserve(wish, id.clone(), world, true).await;
-        if matches!(outcome, Err(Error::Exhausted(_))) {
+        match self.try_reserve(wish, id.clone(), world, true).await {
             // What was busy a moment ago may be free by now; only a second pass says that the pool is empty.
-            outcome = self.try_reserve(wish, id, world, false).await;
-        }
-        match outcome {
-            Err(error) => Err(self.with_counts(error, world).await),
-            Ok(lease) => Ok(lease),
+            Err(Error::Exhausted(_)) => self.try_reserve(wish, id, world, false).await,
+            other => other,
         }
     }
 
@@ -175,10 +180,10 @@ impl Service {
             match self.swap_ports(&lease.id, busy, world, first_pass).await {
                 Ok(swapped) => lease = swapped,
                 Err(Error::Exhausted(_)) if first_pass => first_pass = false,
-                Err(error) => return Err(self.with_counts(error, world).await),
+                Err(error) => return Err(error),
             }
         }
-        Err(self.with_counts(Error::exhausted(Pool::Ports), world).await)
+        Err(Error::exhausted(Pool::Ports))
     }
 
     async fn swap_ports(

@@ -40,7 +40,7 @@ impl Service {
                 Err(error) => return Err(Error::engine("creating a network", error)),
             }
         }
-        Err(self.with_counts(Error::exhausted(Pool::Subnets), world).await)
+        Err(Error::exhausted(Pool::Subnets))
     }
 
     /// The network as the engine is to make it.
@@ -119,10 +119,7 @@ impl Service {
             self.passed_over().nets.insert(subnet.net, Instant::now());
         }
         let (id, blocked) = (lease.id.clone(), self.blocked(world, true).subnets);
-        match self.ledger.record(move |book| decide::swap_subnet(book, &id, &blocked)).await {
-            Err(error) => Err(self.with_counts(error, world).await),
-            Ok(lease) => Ok(lease),
-        }
+        self.ledger.record(move |book| decide::swap_subnet(book, &id, &blocked)).await
     }
 
     /// An internal network on which this host has an address after all is no isolation: refused by its effect, whatever the engine

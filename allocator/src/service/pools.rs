@@ -70,7 +70,8 @@ fn holders(book: &Book, pool: Pool, now: Stamp) -> (Vec<Holder>, Duration) {
         Pool::Subnets => lease.subnet.is_some(),
         Pool::Leases => true,
     };
-    let mut oldest: Vec<&Lease> = book.live().filter(holds).collect();
+    let granted = |lease: &&Lease| matches!(lease.state, State::Active | State::Draining);
+    let mut oldest: Vec<&Lease> = book.live().filter(granted).filter(holds).collect();
     oldest.sort_by_key(|lease| lease.created_at);
     let left = |lease: &&Lease| {
         if lease.state == State::Draining { Duration::ZERO } else { lease.expires_at.since(now) }

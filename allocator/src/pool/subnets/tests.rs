@@ -89,7 +89,7 @@ fn bad_pools_are_refused_in_words() {
         ("8.8.0.0/16", 24, "not private"),
         ("127.0.0.0/8", 24, "not private"),
         ("169.254.0.0/16", 24, "not private"),
-        ("172.16.0.0/11", 24, "not private"),
+        ("172.0.0.0/11", 24, "not private"),
         ("172.0.0.0/8", 24, "not private"),
         ("0.0.0.0/0", 24, "prefix between"),
         ("10.252.0.0/31", 31, "prefix between"),
