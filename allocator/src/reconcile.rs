@@ -105,7 +105,7 @@ impl Reconciler {
         if seen.is_some_and(|seen| now.since(seen) > limits::OUTAGE) {
             self.give_grace("the allocator was away", now).await?;
         }
-        Ok(())
+        self.service.settle_guards().await
     }
 
     async fn give_grace(&self, why: &str, now: Stamp) -> Result<(), Error> {

@@ -100,6 +100,7 @@ impl Service {
         let now = self.clock.now();
         let lease =
             self.ledger.record(move |book| decide::end(book, &id, epoch, Cause::Released, now)).await?;
+        self.settle_guards().await?;
         self.nudge.notify_one();
         Ok(lease)
     }

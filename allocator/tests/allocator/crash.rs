@@ -174,12 +174,12 @@ fn every_death(calls: &str, most: usize, step: usize) {
 
 #[test]
 fn a_death_at_every_sync_is_survived() {
-    every_death("fdatasync,fsync", 60, 3);
+    every_death("fdatasync,fsync", 60, 2);
 }
 
 #[test]
 fn a_death_at_every_write_of_the_store_is_survived() {
-    every_death("pwrite64", 400, 29);
+    every_death("pwrite64", 400, 7);
 }
 
 /// The long form: every single one.

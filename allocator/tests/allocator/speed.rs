@@ -21,7 +21,7 @@ fn median(mut times: Vec<Duration>) -> Duration {
 }
 
 /// Each client acquires and releases so many leases of 12 ports and a subnet. Returns the time of each acquire.
-fn course(home: &Home, clients: usize, leases: usize) -> Vec<Duration> {
+fn course(home: &Home, name: &str, clients: usize, leases: usize) -> Vec<Duration> {
     let socket = home.socket();
     std::thread::scope(|scope| {
         let client = |client: usize| {
@@ -29,7 +29,7 @@ fn course(home: &Home, clients: usize, leases: usize) -> Vec<Duration> {
             move || {
                 let mut times = Vec::with_capacity(leases);
                 for turn in 0..leases {
-                    let body = request(&format!("c{client}-{turn}"));
+                    let body = request(&format!("{name}-{client}-{turn}"));
                     let began = Instant::now();
                     let answer = ask(&socket, "POST", "/v1/leases", &body);
                     times.push(began.elapsed());
@@ -56,10 +56,10 @@ fn home() -> Home {
 fn acquires_are_quick_and_durable() {
     let home = home();
     let server = home.start();
-    let alone = median(course(&home, 1, 60));
+    let alone = median(course(&home, "alone", 1, 60));
     let began = Instant::now();
     let per_client = 20;
-    let together = course(&home, CLIENTS, per_client);
+    let together = course(&home, "together", CLIENTS, per_client);
     let rate = together.len() as f64 / began.elapsed().as_secs_f64();
     eprintln!(
         "12 ports and a subnet, durable: p50 {:.2} ms alone; {CLIENTS} clients: p50 {:.2} ms, {rate:.0} acquires (and releases) a second",
