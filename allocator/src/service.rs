@@ -126,7 +126,7 @@ impl Service {
             // The number chosen is busy itself; it is passed over now and goes the same way.
             lease = self.swap_reported(&id, epoch, &name, &world).await?;
         }
-        Err(self.with_counts(Error::exhausted(Pool::Ports), &world).await)
+        Err(self.with_counts(Error::exhausted(Pool::Ports), &world, None).await)
     }
 
     async fn swap_reported(
@@ -144,7 +144,7 @@ impl Service {
         });
         match swapped.await {
             Err(Error::NoSuchPort(_)) => Err(Error::NoSuchPort(name.to_owned())),
-            Err(error) => Err(self.with_counts(error, world).await),
+            Err(error) => Err(self.with_counts(error, world, None).await),
             Ok(lease) => Ok(lease),
         }
     }

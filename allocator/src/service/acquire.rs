@@ -76,11 +76,11 @@ impl Service {
         }
         let id = LeaseId::random();
         let hold = self.hold(id.clone());
-        let outcome = self.make(&wish, id, &world).await;
+        let outcome = self.make(&wish, id.clone(), &world).await;
         drop(hold);
         match outcome {
             // Counted once nothing of this request is held any more.
-            Err(error) => Err(self.with_counts(error, &world).await),
+            Err(error) => Err(self.with_counts(error, &world, Some(id)).await),
             Ok(lease) => Ok(lease),
         }
     }

@@ -6,7 +6,7 @@ use ipnet::Ipv4Net;
 
 use crate::book::Book;
 use crate::error::{Error, Exhausted, Holder, Pool, PoolCounts};
-use crate::lease::{Lease, State};
+use crate::lease::{Lease, LeaseId, State};
 use crate::limits;
 use crate::pool::ports::{PortSet, Ports, Proto};
 use crate::pool::subnets::Spans;
@@ -42,13 +42,16 @@ impl Service {
             .await
     }
 
-    /// Dresses an exhaustion with what a client and an operator need; other errors stay as they are.
-    pub(super) async fn with_counts(&self, error: Error, world: &World) -> Error {
+    /// Dresses an exhaustion that ended the request for `failed`, if it was one for a lease, with what a client and an operator need; other errors
+    /// stay as they are.
+    pub(super) async fn with_counts(&self, error: Error, world: &World, failed: Option<LeaseId>) -> Error {
         let Error::Exhausted(bare) = error else { return error };
         let pool = bare.pool;
         let Ok(pools) = self.pools(world).await else { return Error::Exhausted(bare) };
         let now = self.clock.now();
-        let Ok((oldest, wait)) = self.ledger.read(move |book| holders(book, pool, now)).await else {
+        let Ok((oldest, wait)) =
+            self.ledger.read(move |book| holders(book, pool, now, failed.as_ref())).await
+        else {
             return Error::Exhausted(bare);
         };
         let counts = match pool {
@@ -63,14 +66,15 @@ impl Service {
     }
 }
 
-/// The oldest holders, and how long until the next lease gives something back by itself.
-fn holders(book: &Book, pool: Pool, now: Stamp) -> (Vec<Holder>, Duration) {
+/// The oldest holders but the failed request's own, and how long until the next lease gives something back by itself.
+fn holders(book: &Book, pool: Pool, now: Stamp, failed: Option<&LeaseId>) -> (Vec<Holder>, Duration) {
     let holds = |lease: &&Lease| match pool {
         Pool::Ports => !lease.ports.is_empty(),
         Pool::Subnets => lease.subnet.is_some(),
         Pool::Leases => true,
     };
-    let granted = |lease: &&Lease| matches!(lease.state, State::Active | State::Draining);
+    let granted =
+        |lease: &&Lease| Some(&lease.id) != failed && matches!(lease.state, State::Active | State::Draining);
     let mut oldest: Vec<&Lease> = book.live().filter(granted).filter(holds).collect();
     oldest.sort_by_key(|lease| lease.created_at);
     let left = |lease: &&Lease| {
