@@ -1,6 +1,6 @@
 //! The command line: arguments, exit codes, and one module a command.
 //!
-//! Invariant: data goes to stdout, everything else to stderr; the exit code is one of [`Exit`].
+//! Invariant: data goes to stdout, everything else to stderr; the exit code is one of `Exit`.
 
 mod args;
 mod ca;
