@@ -12,6 +12,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use http::{Request, Response};
+use ipnet::IpNet;
 use tokio::net::TcpStream;
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -118,6 +119,11 @@ impl<B: RequestBody> Upstreams<B> {
     /// As [`Upstreams::send`].
     pub(crate) async fn dial(&self, target: &Authorized<Target>) -> Result<TcpStream, UpstreamError> {
         self.dialler.dial(target).await
+    }
+
+    /// Refuses these networks as destinations, from now on and until told others: those of the leased bottles.
+    pub(crate) fn reserve(&self, networks: Vec<IpNet>) {
+        self.dialler.guard.reserve(networks);
     }
 
     /// Drops connections and sessions that are kept for a bottle that has ended. What runs, runs on.

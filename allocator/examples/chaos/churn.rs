@@ -38,8 +38,8 @@ impl Churn {
     pub(crate) fn start(held_max: usize, per_second: usize) -> Self {
         raise_descriptor_limit();
         let (end, held) = (Arc::new(AtomicBool::default()), Arc::new(AtomicUsize::default()));
-        let (acceptor, targets) = start_acceptor(held_max);
-        let connecting = connect(targets, end.clone(), held.clone(), held_max, per_second);
+        let (acceptor, target) = start_acceptor(held_max);
+        let connecting = connect(target, end.clone(), held.clone(), held_max, per_second);
         Self { end, held, connecting: Some(connecting), acceptor }
     }
 
@@ -58,7 +58,7 @@ impl Drop for Churn {
 }
 
 /// Starts `accept HELD`, and learns where it listens.
-fn start_acceptor(held_max: usize) -> (Child, Vec<SocketAddr>) {
+fn start_acceptor(held_max: usize) -> (Child, SocketAddr) {
     let exe = std::env::current_exe().expect("this program has a name");
     let mut command = Command::new(exe);
     command.args(["accept", &held_max.to_string()]).stdout(Stdio::piped());
@@ -66,23 +66,18 @@ fn start_acceptor(held_max: usize) -> (Child, Vec<SocketAddr>) {
     let mut line = String::new();
     let mut out = BufReader::new(child.stdout.take().expect("it is piped"));
     out.read_line(&mut line).expect("it says where it listens");
-    (child, line.split_whitespace().map(|text| text.parse().expect("an address")).collect())
+    (child, line.trim().parse().expect("an address"))
 }
 
 /// `accept HELD`: holds so many connections until it is killed.
 pub(crate) fn accept_main(args: &[String]) -> ExitCode {
     raise_descriptor_limit();
     let held_max: usize = args.first().and_then(|text| text.parse().ok()).unwrap_or(0);
-    // Several addresses to connect to: the pairs of one would run out in TIME_WAIT.
-    let bind = |last| TcpListener::bind((format!("127.0.1.{last}").as_str(), 0)).expect("a listener");
-    let listeners: Vec<TcpListener> = (1..=4).map(bind).collect();
-    let addresses = listeners.iter().filter_map(|listener| Some(listener.local_addr().ok()?.to_string()));
-    println!("{}", addresses.collect::<Vec<_>>().join(" "));
-    let each = held_max / listeners.len() + 64;
-    let accept = |listener| std::thread::spawn(move || accept(&listener, each));
-    for thread in listeners.into_iter().map(accept).collect::<Vec<_>>() {
-        drop(thread.join());
-    }
+    // One address alone: the kernel gives connections to one destination every second port of its range first, and only more of them
+    // than that meet the ports that it gives to binds.
+    let listener = TcpListener::bind(("127.0.1.1", 0)).expect("a listener");
+    println!("{}", listener.local_addr().expect("it is bound"));
+    accept(&listener, held_max + 64);
     ExitCode::SUCCESS
 }
 
@@ -97,7 +92,7 @@ fn accept(listener: &TcpListener, held_max: usize) {
 }
 
 fn connect(
-    targets: Vec<SocketAddr>,
+    target: SocketAddr,
     end: Arc<AtomicBool>,
     count: Arc<AtomicUsize>,
     held_max: usize,
@@ -115,7 +110,9 @@ fn connect(
                 std::thread::sleep(Duration::from_millis(2));
                 continue;
             }
-            if let Ok(stream) = TcpStream::connect(targets[made % targets.len()]) {
+            if let Ok(stream) = TcpStream::connect(target) {
+                // Closed by a reset: the pairs of one destination would run out in TIME_WAIT.
+                drop(socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO)));
                 held.push_back(stream);
             }
             made += 1;
