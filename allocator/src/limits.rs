@@ -90,6 +90,8 @@ pub(crate) const TICK: Duration = Duration::from_millis(500);
 pub(crate) const NEWS_DEBOUNCE: Duration = Duration::from_millis(20);
 /// Between two reconciliations that news asks for.
 pub(crate) const NEWS_PAUSE: Duration = Duration::from_millis(300);
+/// The same on a host that is slow to look at; a recreated gateway has to be attached again within two seconds.
+pub(crate) const NEWS_PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Longest wait between attempts at a failing reconciliation.
 pub(crate) const BACKOFF_MAX: Duration = Duration::from_secs(30);
 /// A pause of the whole process (or host) beyond this gives every lease a grace before it may expire.

@@ -40,6 +40,8 @@ pub(crate) struct Reconciler {
     backoff: Duration,
     not_before: Instant,
     last_round: Instant,
+    /// How long the last settling took.
+    effort: Duration,
     last_tick: Stamp,
     last_beat: Option<Stamp>,
     ready: Arc<AtomicBool>,
@@ -55,6 +57,7 @@ impl Reconciler {
             backoff: BACKOFF_MIN,
             not_before: instant,
             last_round: instant,
+            effort: Duration::ZERO,
             last_tick: now,
             last_beat: None,
             ready,
@@ -82,11 +85,14 @@ impl Reconciler {
         }
     }
 
-    /// Settles after a pause: news comes in bursts, and on a busy host without end.
+    /// Settles after a pause: news comes in bursts, and on a busy host without end. Where looking takes long, the pause does too.
     async fn settle_soon(&mut self) {
-        let pause = limits::NEWS_PAUSE.saturating_sub(self.last_round.elapsed());
+        let pause = self.effort.clamp(limits::NEWS_PAUSE, limits::NEWS_PAUSE_MAX);
+        let pause = pause.saturating_sub(self.last_round.elapsed());
         tokio::time::sleep(pause.max(limits::NEWS_DEBOUNCE)).await;
+        let began = Instant::now();
         self.settle(true).await;
+        self.effort = began.elapsed() * 2;
     }
 
     /// After a start: what drained before is not in the gateway's stream, and a long outage gives every lease a grace.

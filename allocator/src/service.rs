@@ -177,12 +177,18 @@ impl Service {
     /// A world that is young enough to draw from.
     pub(crate) async fn look(&self) -> Result<Arc<World>, Error> {
         let failed = |source| Error::Host { why: "the host's routes cannot be read".into(), source };
-        let world = self.worlds.look(limits::WORLD_AGE_MAX).await.map_err(failed)?;
+        let world = self.worlds.glance(limits::WORLD_AGE_MAX).await.map_err(failed)?;
         if world.view().is_some_and(|view| !view.shared_namespace) {
             // The probes are blind there: the engine's list is all that shows a foreign port, so it has to be of now.
-            return self.worlds.look(Duration::ZERO).await.map_err(failed);
+            return self.look_anew().await;
         }
         Ok(world)
+    }
+
+    /// A world of now.
+    async fn look_anew(&self) -> Result<Arc<World>, Error> {
+        let failed = |source| Error::Host { why: "the host's routes cannot be read".into(), source };
+        self.worlds.look(Duration::ZERO).await.map_err(failed)
     }
 
     /// What is not to be drawn. On a second pass, ports that a probe found busy a moment ago are tried again: TIME_WAIT passes.

@@ -3,7 +3,7 @@
 //! A [`World`] is immutable and shared. [`Worlds`] takes it: at most one look at a time, reused while it is young enough. The judgements
 //! over it (what is foreign, what collides) are pure functions at the end of this file.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use ipnet::{IpNet, Ipv4Net};
@@ -95,11 +95,13 @@ pub(crate) struct Worlds {
     engine: RwLock<Option<Arc<dyn Engine>>>,
     host: Arc<dyn Host>,
     latest: Mutex<Option<Arc<World>>>,
+    /// The last look, outdated or not.
+    recent: std::sync::Mutex<Option<Arc<World>>>,
 }
 
 impl Worlds {
     pub(crate) fn new(choice: EngineChoice, host: Arc<dyn Host>) -> Self {
-        Self { choice, engine: RwLock::default(), host, latest: Mutex::default() }
+        Self { choice, engine: RwLock::default(), host, latest: Mutex::default(), recent: Default::default() }
     }
 
     /// Worlds over an engine that is at hand already.
@@ -110,6 +112,7 @@ impl Worlds {
             engine: RwLock::new(Some(engine)),
             host,
             latest: Mutex::default(),
+            recent: Default::default(),
         }
     }
 
@@ -150,7 +153,18 @@ impl Worlds {
         }
         let world = Arc::new(self.take().await?);
         *latest = Some(world.clone());
+        *self.recent.lock().unwrap_or_else(PoisonError::into_inner) = Some(world.clone());
         Ok(world)
+    }
+
+    /// A look no older than `age`, even if something has changed since: on a busy host something always has, and looking costs the
+    /// engine more than anything else that is asked of it.
+    pub(crate) async fn glance(&self, age: Duration) -> std::io::Result<Arc<World>> {
+        let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match recent.filter(|world| world.taken.elapsed() <= age) {
+            Some(world) => Ok(world),
+            None => self.look(age).await,
+        }
     }
 
     /// The next look is a new one: something has changed.

@@ -114,7 +114,7 @@ impl Allocator {
                     self.log()
                 ),
             }
-            std::thread::sleep(Duration::from_millis(50));
+            std::thread::sleep(Duration::from_millis(200));
         }
     }
 

@@ -48,6 +48,7 @@ pub struct Setup {
     extra: String,
     upstream: String,
     loopback: bool,
+    allowed: Vec<String>,
     everywhere: bool,
     files: Vec<(String, String)>,
     environment: Vec<(String, String)>,
@@ -75,6 +76,7 @@ impl Setup {
             extra: String::new(),
             upstream: String::new(),
             loopback: true,
+            allowed: Vec::new(),
             everywhere: false,
             files: Vec::new(),
             environment: Vec::new(),
@@ -144,6 +146,13 @@ impl Setup {
         self
     }
 
+    /// Allows addresses of this network too.
+    #[must_use]
+    pub fn allow(mut self, network: &str) -> Self {
+        self.allowed.push(network.to_owned());
+        self
+    }
+
     /// Lets its proxy listen on every address of this machine, not on loopback alone.
     #[must_use]
     pub const fn everywhere(mut self) -> Self {
@@ -194,7 +203,10 @@ impl Setup {
     }
 
     fn yaml(&self) -> String {
-        let allowed = if self.loopback { "127.0.0.0/8" } else { "" };
+        let loopback = self.loopback.then_some("127.0.0.0/8");
+        let allowed: Vec<&str> =
+            loopback.into_iter().chain(self.allowed.iter().map(String::as_str)).collect();
+        let allowed = allowed.join(", ");
         let mut yaml = format!("version: 1\nupstream:\n  addresses: {{allow: [{allowed}]}}\n");
         let roots: Vec<String> = (0..self.roots.len()).map(|number| format!("root-{number}.pem")).collect();
         let roots = if roots.is_empty() { "bundled".to_owned() } else { roots.join(", ") };

@@ -402,14 +402,20 @@ async fn a_lease_is_answered_once_the_gateway_is_attached_and_has_admitted_it() 
 
 #[tokio::test]
 async fn a_silent_gateway_is_detached_before_its_subnet_is_free() {
-    let outside = with_gateway();
+    let mut outside = with_gateway();
+    outside.settings.times.grace = Duration::from_secs(3600);
     let mut inside = outside.start().await;
     let gateway = follow(&inside, false);
     let lease = inside.service.acquire(wish("k", 0, Some(NETWORK))).await.expect("it is granted");
     inside.service.release(lease.id.clone(), None).await.expect("it is released");
     inside.reconciler.settle(true).await;
     assert_eq!(inside.live().await[0].state, State::Draining);
-    tokio::time::sleep(outside.settings.times.grace).await;
+    assert!(
+        gateway_is_at(&outside, lease.network_id().expect("it has one")).is_some(),
+        "it may still answer"
+    );
+    outside.settings.times.grace = Duration::ZERO;
+    inside = outside.start().await;
     inside.quiet().await;
     assert_eq!(gateway_is_at(&outside, lease.network_id().expect("it has one")), None);
     gateway.abort();

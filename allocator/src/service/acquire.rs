@@ -133,7 +133,18 @@ impl Service {
     async fn reserve(&self, wish: &Wish, id: LeaseId, world: &World) -> Result<Lease, Error> {
         match self.try_reserve(wish, id.clone(), world, true).await {
             // What was busy a moment ago may be free by now; only a second pass says that the pool is empty.
-            Err(Error::Exhausted(_)) => self.try_reserve(wish, id, world, false).await,
+            Err(Error::Exhausted(_)) => self.reserve_anew(wish, id, world).await,
+            other => other,
+        }
+    }
+
+    /// The second pass: first with what is known, then with a look of now.
+    async fn reserve_anew(&self, wish: &Wish, id: LeaseId, world: &World) -> Result<Lease, Error> {
+        match self.try_reserve(wish, id.clone(), world, false).await {
+            Err(Error::Exhausted(_)) => {
+                let world = self.look_anew().await?;
+                self.try_reserve(wish, id, &world, false).await
+            }
             other => other,
         }
     }

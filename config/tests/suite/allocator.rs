@@ -14,7 +14,7 @@ fn parsed(text: &str) -> AllocatorConfig {
 #[test]
 fn defaults() {
     let config = load_allocator(None, &Environment::default()).unwrap();
-    assert_eq!((config.ports.range.clone(), config.ports.guard), (20_000..=29_999, true));
+    assert_eq!((config.ports.range.clone(), config.ports.guard), (20_000..=29_999, false));
     assert_eq!((config.subnets.pool.to_string().as_str(), config.subnets.prefix), ("10.252.0.0/16", 24));
     assert_eq!((config.leases.ttl, config.leases.on_expire), (Duration::from_secs(7200), OnExpire::Cut));
     assert_eq!((config.docker, config.gateway), (Docker::Auto, None));
@@ -30,7 +30,7 @@ fn every_key_is_read() {
     assert_eq!(config.socket, Some(folder.join("run/allocator.sock")));
     assert_eq!(config.group.as_deref(), Some("launchers"));
     assert_eq!(config.docker, Docker::Socket(folder.join("run/docker.sock")));
-    assert!(config.ports.allow_ephemeral && !config.ports.guard);
+    assert!(config.ports.allow_ephemeral && config.ports.guard);
     assert!(
         config.ports.contains(21_009) && !config.ports.contains(21_010) && !config.ports.contains(21_025)
     );

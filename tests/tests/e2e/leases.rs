@@ -26,6 +26,10 @@ use crate::support::{canary, setup};
 const ALPHA: &str = "alpha.test";
 const BETA: &str = "beta.test";
 
+/// A name that leads into the pool of subnets, and another that leads just beside it.
+const NEIGHBOUR: (&str, [u8; 4]) = ("neighbour.test", [10, 240, 3, 200]);
+const BESIDE: (&str, [u8; 4]) = ("beside.test", [10, 240, 4, 200]);
+
 /// Longest time of one step of an exchange.
 const STEP: Duration = Duration::from_secs(10);
 
@@ -51,6 +55,7 @@ impl Scene {
             .policy("beta", &route(BETA))
             .section(&format!("allocator: {{socket: '{}'}}", place.gateway_socket().display()))
             .section("log: {exchanges: all}")
+            .section("limits: {connect_timeout: 1s}")
             .start()
             .await;
         let port = gateway.proxy().port();
@@ -127,8 +132,15 @@ fn is_unknown(answer: &io::Result<(u16, String)>) -> bool {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leased_container_is_known_from_its_first_packet_and_not_after_its_lease() {
     let origin = Origin::plain(fixed("hello\n")).await;
-    let Some(scene) = Scene::new("10.240.0.0/22, prefix: 24", origin, Setup::new()).await else { return };
-    let lease = scene.allocator.acquire(&Scene::wish("first", "alpha")).expect("a lease");
+    let anywhere =
+        format!("- {{name: all, hosts: [{ALPHA}, {}, {}], ports: [\"1-65535\"]}}", NEIGHBOUR.0, BESIDE.0);
+    let setup = Setup::new()
+        .allow("10.0.0.0/8")
+        .host_at(NEIGHBOUR.0, &[NEIGHBOUR.1.into()])
+        .host_at(BESIDE.0, &[BESIDE.1.into()])
+        .policy("wide", &anywhere);
+    let Some(scene) = Scene::new("10.240.0.0/22, prefix: 24", origin, setup).await else { return };
+    let lease = scene.allocator.acquire(&Scene::wish("first", "wide")).expect("a lease");
     let proxy = proxy_of(&lease);
     let bottle = scene.bottle(&lease);
     bottle.inside(|| {
@@ -141,7 +153,14 @@ async fn a_leased_container_is_known_from_its_first_packet_and_not_after_its_lea
             "another policy's host"
         );
         let who = whoami(proxy).expect("an answer");
-        assert_eq!((&who["bottle"], &who["policy"]), (&lease["id"], &"alpha".into()));
+        assert_eq!((&who["bottle"], &who["policy"]), (&lease["id"], &"wide".into()));
+        let (status, text) = fetch(proxy, &scene.url(NEIGHBOUR.0, "")).expect("an answer");
+        assert!(
+            status == 403 && text.contains("\"reason\":\"address\""),
+            "bottles are no destinations: {text}"
+        );
+        let (_, text) = fetch(proxy, &scene.url(BESIDE.0, "")).expect("an answer");
+        assert!(!text.contains("\"reason\":\"address\""), "what lies beside the pool was allowed: {text}");
         // A bottle that was not told of another one's gateway address gets nothing there.
         let other = scene.allocator.acquire(&Scene::wish("other", "beta")).expect("a lease");
         assert!(
@@ -189,7 +208,7 @@ async fn a_subnet_leased_again_inherits_nothing() {
                     let answer = client.fetch(Version::HTTP_11, ALPHA, scene.origin.port(), get(&url)).await;
                     assert_eq!(read_all(answer.expect("an answer").into_body()).await.text(), "hello\n");
                 }
-                let leak = post(&url, full(&secret));
+                let leak = post(&url, full(secret.clone()));
                 let answer = client.fetch(Version::HTTP_11, ALPHA, scene.origin.port(), leak).await;
                 assert_eq!(answer.expect("an answer").status(), 403);
             });
