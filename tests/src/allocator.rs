@@ -27,7 +27,7 @@ pub struct Place(TempDir);
 /// A running allocator.
 pub struct Allocator {
     child: Child,
-    place: Place,
+    place: Option<Place>,
 }
 
 impl Place {
@@ -68,7 +68,7 @@ impl Place {
             .stderr(log)
             .spawn()
             .expect("the allocator starts");
-        Allocator { child, place: self }
+        Allocator { child, place: Some(self) }
     }
 }
 
@@ -84,7 +84,7 @@ impl Allocator {
     /// # Errors
     /// When there is no answer.
     pub fn ask(&self, method: &str, path: &str, body: &Value) -> std::io::Result<(u16, Value)> {
-        ask(&self.place.0.path().join("allocator.sock"), method, path, body)
+        ask(&self.folder().join("allocator.sock"), method, path, body)
     }
 
     /// The lease that a request is granted; the problem where it is not.
@@ -156,7 +156,22 @@ impl Allocator {
     /// What it printed so far.
     #[must_use]
     pub fn log(&self) -> String {
-        fs::read_to_string(self.place.0.path().join("log")).unwrap_or_default()
+        fs::read_to_string(self.folder().join("log")).unwrap_or_default()
+    }
+
+    /// Kills it; its folder remains, as a host's would.
+    ///
+    /// # Panics
+    /// When it cannot be killed.
+    #[must_use]
+    pub fn kill(mut self) -> Place {
+        self.child.kill().expect("a child of ours");
+        self.child.wait().expect("it ends");
+        self.place.take().expect("it has a place until here")
+    }
+
+    fn folder(&self) -> &Path {
+        self.place.as_ref().expect("it has a place until it is killed").0.path()
     }
 }
 
@@ -164,7 +179,7 @@ impl Drop for Allocator {
     fn drop(&mut self) {
         let _gone_already = self.child.kill();
         let _reaped = self.child.wait();
-        if std::thread::panicking() {
+        if std::thread::panicking() && self.place.is_some() {
             eprintln!("--- the allocator printed:\n{}", self.log());
         }
     }

@@ -1,5 +1,6 @@
 //! The command line as scripts see it.
 
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Output};
 use std::time::Duration;
 
@@ -116,6 +117,7 @@ fn run_holds_a_lease_for_as_long_as_its_command() {
     let long = run(&home, &["run", "--port", "web", "--ttl", "2s", "--", "sleep", "4"]);
     assert_eq!(long.status.code(), Some(0), "it was renewed: {}", err(&long));
     let mut killed = Command::new(BINARY)
+        .process_group(0)
         .args(["run", "--socket"])
         .arg(home.socket())
         .args(["--port", "web", "--", "sleep", "60"])
@@ -126,6 +128,8 @@ fn run_holds_a_lease_for_as_long_as_its_command() {
     });
     killed.kill().expect("it can be killed");
     killed.wait().expect("it ends");
+    let group = format!("-{}", killed.id());
+    assert!(Command::new("kill").args(["-KILL", "--", &group]).status().expect("kill exists").success());
     server.until("a killed client's lease ends", Duration::from_secs(10), |server| server.live().is_empty());
 }
 

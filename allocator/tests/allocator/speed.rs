@@ -47,7 +47,7 @@ fn course(home: &Home, name: &str, clients: usize, leases: usize) -> Vec<Duratio
 
 fn home() -> Home {
     Home::new(
-        "{version: 1, docker: {socket: null}, gateway: null, ports: {range: 23000-29999}, subnets: {pool: 10.245.0.0/16, prefix: 24}, \
+        "{version: 1, docker: {socket: null}, gateway: null, ports: {range: 23000-29999, guard: false}, subnets: {pool: 10.245.0.0/16, prefix: 24}, \
          leases: {ttl: 60s, drain: 1s, grace: 1s}}",
     )
 }
@@ -96,9 +96,16 @@ fn a_network_costs_what_the_engine_takes() {
         leased.push(began.elapsed());
         server.release(&lease);
         docker(&["network", "rm", &format!("decant-test-bare-{turn}")]).expect("it can be removed");
+        // The engine removes a network for longer than it takes to make one, and makes none meanwhile.
+        server
+            .until("nothing is removed any more", Duration::from_secs(60), |server| server.live().is_empty());
     }
+    let best = |times: &[Duration]| times.iter().min().copied().expect("there are some");
+    let (best_bare, best_leased) = (best(&bare), best(&leased));
     let (bare, leased) = (median(bare), median(leased));
-    eprintln!("a network alone: {bare:.1?}; with its lease: {leased:.1?}");
-    assert!(leased < bare * 2, "{leased:?} against {bare:?}");
-    server.until("all is given back", Duration::from_secs(60), |server| server.live().is_empty());
+    eprintln!(
+        "a network alone: {bare:.1?} (best {best_bare:.1?}); with its lease: {leased:.1?} (best {best_leased:.1?})"
+    );
+    // The best of each: what a busy machine adds, it adds to both, but not at the same time.
+    assert!(best_leased < best_bare * 3 / 2, "{best_leased:?} against {best_bare:?}");
 }

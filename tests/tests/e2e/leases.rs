@@ -36,6 +36,8 @@ const STEP: Duration = Duration::from_secs(10);
 /// A gateway that follows an allocator, an origin behind both hosts, and an engine.
 struct Scene {
     allocator: Allocator,
+    /// The allocator's.
+    config: String,
     gateway: Gateway,
     origin: Origin,
     engine: Docker,
@@ -59,12 +61,13 @@ impl Scene {
             .start()
             .await;
         let port = gateway.proxy().port();
-        let allocator = place.start(&format!(
+        let config = format!(
             "{{version: 1, subnets: {{pool: {pool}}}, gateway: {{host: true, proxy_port: {port}}}, \
              leases: {{ttl: 5m, drain: 1s, grace: 1s}}}}"
-        ));
+        );
+        let allocator = place.start(&config);
         allocator.until("the gateway to follow", Allocator::is_ready);
-        Some(Self { allocator, gateway, origin, engine })
+        Some(Self { allocator, config, gateway, origin, engine })
     }
 
     fn wish(key: &str, policy: &str) -> Value {
@@ -224,6 +227,40 @@ async fn a_subnet_leased_again_inherits_nothing() {
     }
     assert!(minted[1] > minted[0], "the second lease has a certificate of its own: {minted:?}");
     scene.close();
+}
+
+/// The allocator dies: what it told holds for as long as it told, nothing new comes, and after its return all is as it says.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_its_allocator_known_bottles_go_on_until_their_time_is_over() {
+    let origin = Origin::plain(fixed("hello\n")).await;
+    let Some(scene) = Scene::new("10.240.24.0/22, prefix: 24", origin, Setup::new()).await else { return };
+    let long = scene.allocator.acquire(&Scene::wish("long", "alpha")).expect("a lease");
+    let kept = scene.bottle(&long);
+    let mut wish = Scene::wish("short", "alpha");
+    wish["ttl"] = "5s".into();
+    let short = scene.allocator.acquire(&wish).expect("a lease");
+    let began = Instant::now();
+    let brief = scene.bottle(&short);
+    let Scene { allocator, config, gateway, origin, engine } = scene;
+    let url = format!("http://{ALPHA}:{}/", origin.port());
+    let place = allocator.kill();
+    let is_known =
+        |bottle: &Container, lease: &Value| bottle.inside(|| !is_unknown(&fetch(proxy_of(lease), &url)));
+    assert!(is_known(&kept, &long) && is_known(&brief, &short), "nothing has changed for them");
+    while is_known(&brief, &short) {
+        assert!(began.elapsed() < Duration::from_secs(30), "a lease is used long after its time");
+    }
+    assert!(began.elapsed() > Duration::from_secs(5), "the lease ended before its time");
+    assert!(is_known(&kept, &long), "the other one's time is not over");
+    let connected = gateway.metrics().await.sum("decant_allocator_watch_connected", &[]);
+    assert!(connected.abs() < f64::EPSILON, "the gateway says that it follows nobody: {connected}");
+    let allocator = place.start(&config);
+    allocator.until("the gateway to follow again", Allocator::is_ready);
+    assert!(is_known(&kept, &long), "the new snapshot names it");
+    allocator.release(&long);
+    allocator.until("it to be forgotten", |_| !is_known(&kept, &long));
+    drop((kept, brief));
+    Scene { allocator, config, gateway, origin, engine }.close();
 }
 
 /// Leases come and go on a few subnets while their containers ask all the time, also past their end.

@@ -10,8 +10,13 @@ use serde_json::{Value, json};
 
 use super::http::{Answer, ask, try_ask};
 
-/// The binary under test.
+/// The binary that was built with the tests.
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_decant-allocator");
+
+/// The binary that serves: `DECANT_ALLOCATOR_BIN`, for figures of a release build, else the one that was built with the tests.
+fn server_binary() -> std::ffi::OsString {
+    std::env::var_os("DECANT_ALLOCATOR_BIN").unwrap_or_else(|| BINARY.into())
+}
 
 /// Ports of one home.
 const PORTS: u16 = 64;
@@ -76,7 +81,7 @@ impl Home {
     /// The command that serves from this home.
     pub(crate) fn command(&self) -> Command {
         std::fs::write(self.path().join("a.yaml"), &self.config).expect("it can be written");
-        let mut command = Command::new(BINARY);
+        let mut command = Command::new(server_binary());
         self.arguments(&mut command);
         command
     }
@@ -85,7 +90,7 @@ impl Home {
     pub(crate) fn command_under(&self, wrapper: &[&str]) -> Command {
         std::fs::write(self.path().join("a.yaml"), &self.config).expect("it can be written");
         let mut command = Command::new(wrapper[0]);
-        command.args(&wrapper[1..]).arg(BINARY);
+        command.args(&wrapper[1..]).arg(server_binary());
         self.arguments(&mut command);
         command
     }
