@@ -199,6 +199,7 @@ impl Bottles for Gateway {
     fn install(&self, leased: Vec<Entry>) -> Result<(), Overlap> {
         let mut known = self.leased.lock().unwrap_or_else(PoisonError::into_inner);
         self.identify([self.book().bottles.as_slice(), &leased].concat())?;
+        self.upstreams.reserve(leased.iter().map(|entry| entry.source).collect());
         *known = leased;
         Ok(())
     }

@@ -12,6 +12,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use http::{Request, Response};
+use ipnet::IpNet;
 use tokio::net::TcpStream;
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -118,6 +119,11 @@ impl<B: RequestBody> Upstreams<B> {
     /// As [`Upstreams::send`].
     pub(crate) async fn dial(&self, target: &Authorized<Target>) -> Result<TcpStream, UpstreamError> {
         self.dialler.dial(target).await
+    }
+
+    /// Makes these the networks of leased bottles, which are never dialled.
+    pub(crate) fn reserve(&self, networks: Vec<IpNet>) {
+        self.dialler.guard.reserve(networks);
     }
 
     /// Drops connections and sessions that are kept for a bottle that has ended. What runs, runs on.

@@ -9,6 +9,7 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use ipnet::IpNet;
 
@@ -19,7 +20,7 @@ mod ranges;
 pub(crate) struct AddressSettings {
     /// Networks beyond the public ones. Loopback counts only if a network within it stands here.
     pub(crate) allow: Vec<IpNet>,
-    /// Networks that are never reached, whatever `allow` says: where bottles live.
+    /// Networks that are never reached, whatever `allow` says.
     pub(crate) refuse: Vec<IpNet>,
     /// The gateway's own listeners: dialling them would be a loop.
     pub(crate) listeners: Vec<SocketAddr>,
@@ -30,7 +31,7 @@ pub(crate) struct AddressSettings {
 pub(crate) enum Refusal {
     /// The metadata service of a cloud, or a link-local address, where they live.
     Metadata,
-    /// In a network that is always refused, such as the one that bottles are given.
+    /// In a network of bottles, or one that configuration refuses.
     Reserved,
     /// A listener of the gateway itself.
     Loop,
@@ -48,7 +49,7 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Metadata => "it is link-local or a cloud's metadata service, which is never reached",
-            Self::Reserved => "it lies in a network of other bottles, which is never reached",
+            Self::Reserved => "it lies in a network of bottles, or one that upstream.addresses.refuse names",
             Self::Loop => "the gateway itself listens there",
             Self::Own => "it belongs to the machine that the gateway runs on",
             Self::Loopback => "it is loopback, which upstream.addresses.allow does not name",
@@ -63,13 +64,20 @@ impl fmt::Display for Refusal {
 pub(crate) struct Guard {
     settings: AddressSettings,
     loopback: Vec<IpNet>,
+    /// Where leased bottles live now.
+    leased: Arc<RwLock<Vec<IpNet>>>,
 }
 
 impl Guard {
     pub(crate) fn new(settings: AddressSettings) -> Self {
         let loopback =
             settings.allow.iter().filter(|network| ranges::is_loopback(network)).copied().collect();
-        Self { settings, loopback }
+        Self { settings, loopback, leased: Arc::default() }
+    }
+
+    /// Makes these the networks of leased bottles, none of which is reached from any other.
+    pub(super) fn reserve(&self, networks: Vec<IpNet>) {
+        *self.leased.write().unwrap_or_else(PoisonError::into_inner) = networks;
     }
 
     /// Whether `address` may be dialled.
@@ -91,7 +99,8 @@ impl Guard {
         if ip.is_unspecified() || ip.is_multicast() || ip == IpAddr::V4(Ipv4Addr::BROADCAST) {
             return Err(Refusal::NotUnicast);
         }
-        if contains(&self.settings.refuse, ip) {
+        let leased = self.leased.read().unwrap_or_else(PoisonError::into_inner);
+        if contains(&self.settings.refuse, ip) || contains(&leased, ip) {
             return Err(Refusal::Reserved);
         }
         if ip.is_loopback() {

@@ -193,6 +193,18 @@ fn loopback_passes_only_where_it_is_named() {
     check(&guard(&["::/0"]), "::1", Err(Refusal::Loopback));
 }
 
+#[test]
+fn the_networks_of_leased_bottles_are_refused_while_they_are_leased() {
+    let guard = guard(&["10.0.0.0/8"]);
+    check(&guard, "10.1.2.3", Ok(()));
+    guard.clone().reserve(vec!["10.1.2.0/24".parse().unwrap()]);
+    check(&guard, "10.1.2.3", Err(Refusal::Reserved));
+    check(&guard, "::ffff:10.1.2.3", Err(Refusal::Reserved));
+    check(&guard, "10.1.3.3", Ok(()));
+    guard.reserve(Vec::new());
+    check(&guard, "10.1.2.3", Ok(()));
+}
+
 /// Whatever address this machine has is its own, and the routing table says so.
 #[test]
 fn the_machine_itself_is_refused() {
