@@ -8,7 +8,7 @@
 //!
 //! ```json
 //! {"type":"lease","generation":81,"lease":{"id":"…","epoch":7,"session":"s1","policy":"default","subnet":"10.252.3.0/24","gateway":"10.252.3.2","expires_at":"…","expires_in_ms":7200000}}
-//! {"type":"end","generation":81,"instance":"4f…","grace_ms":30000}
+//! {"type":"end","generation":81,"instance":"4f…","grace_ms":30000,"pool":["10.252.0.0/16"]}
 //! {"type":"lease","generation":82,"lease":{…}}
 //! {"type":"gone","generation":83,"id":"…","epoch":7,"subnet":"10.252.3.0/24","cause":"released"}
 //! {"type":"beat","generation":83}
@@ -18,6 +18,7 @@
 //!   what was known of it: a new one, a renewed one, a later subnet. Unknown fields and line types are to be passed over.
 //! * **A snapshot counts only with its `end` line.** A stream that breaks before it has told nothing. With it, the snapshot *is* the
 //!   table: whatever it does not name is to be forgotten as if it were `gone`.
+//! * `pool` names what subnets are cut of: where bottles live or may live, and so no destination for any of them.
 //! * Lines come in the order of the commits. Of two leases of one subnet the one with the larger epoch is the later; a `gone` of an
 //!   epoch that is not the known one changes nothing.
 //! * `gateway` is the address at which the bottle reaches the gateway, absent where that is a URL. `expires_in_ms` is for a reader
@@ -78,7 +79,7 @@ pub(crate) struct Bottle {
 pub(crate) enum Line {
     Lease { generation: u64, lease: Bottle },
     Gone { generation: u64, id: String, epoch: u64, subnet: String, cause: &'static str },
-    End { generation: u64, instance: String, grace_ms: u64 },
+    End { generation: u64, instance: String, grace_ms: u64, pool: Vec<String> },
     Beat { generation: u64 },
 }
 

@@ -54,13 +54,16 @@ impl World {
         }
     }
 
-    /// The gateway's container, if one runs: by the configured name, else by label. Of several the youngest.
+    /// The gateway's container, if one runs: the one of the configured name, else one that carries the label; of several the youngest.
     pub(crate) fn gateway(&self, name: &str) -> Option<&Container> {
         let is_gateway = |one: &&Container| {
             one.running && (one.label(LABEL_ROLE) == Some(ROLE_GATEWAY) || one.name == name)
         };
-        let rank = |one: &&Container| (one.name == name, one.created, one.id.clone());
-        self.view()?.containers.iter().filter(is_gateway).max_by_key(rank)
+        self.view()?
+            .containers
+            .iter()
+            .filter(is_gateway)
+            .max_by_key(|one| (one.name == name, one.created, one.id.clone()))
     }
 
     /// The networks that this store's leases made.

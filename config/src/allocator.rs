@@ -50,7 +50,7 @@ pub struct Ports {
     pub exclude: Vec<RangeInclusive<u16>>,
     /// Whether ports may be leased that the kernel gives to outgoing connections as well.
     pub allow_ephemeral: bool,
-    /// Whether leased TCP ports are held by a socket until their owner binds.
+    /// Whether leased TCP ports get a guard socket against plain binds and outgoing connections.
     pub guard: bool,
 }
 

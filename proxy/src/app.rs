@@ -153,7 +153,7 @@ pub(crate) struct Gateway {
     book: RwLock<Arc<RuleBook>>,
     identities: RwLock<Arc<IdentityTable>>,
     /// The leased rows; locked while either half of the table changes.
-    leased: Mutex<Vec<Entry>>,
+    leased: Mutex<Leased>,
     ids: Ids,
 }
 
@@ -169,7 +169,7 @@ impl Gateway {
     /// A configured bottle that claims the source of a lease; nothing has changed then.
     pub(crate) fn swap(&self, book: RuleBook) -> Result<(), Overlap> {
         let leased = self.leased.lock().unwrap_or_else(PoisonError::into_inner);
-        self.identify([book.bottles.as_slice(), &leased].concat())?;
+        self.identify([book.bottles.as_slice(), &leased.rows].concat())?;
         *self.book.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(book);
         Ok(())
     }
@@ -177,6 +177,13 @@ impl Gateway {
     /// The bottle that owns a connection from `source` that arrived at `local`.
     pub(crate) fn find_bottle(&self, source: IpAddr, local: IpAddr) -> Option<Arc<Bottle>> {
         self.identities.read().unwrap_or_else(PoisonError::into_inner).find(source, local)
+    }
+
+    /// Where leased bottles may live: as little a destination as where they do.
+    pub(crate) fn set_pool(&self, pool: Vec<IpNet>) {
+        let mut leased = self.leased.lock().unwrap_or_else(PoisonError::into_inner);
+        leased.pool = pool;
+        self.upstreams.reserve(leased.networks());
     }
 
     fn identify(&self, entries: Vec<Entry>) -> Result<(), Overlap> {
@@ -191,6 +198,20 @@ impl Gateway {
     }
 }
 
+/// What the allocator has told.
+#[derive(Default)]
+struct Leased {
+    rows: Vec<Entry>,
+    /// What its subnets are cut of.
+    pool: Vec<IpNet>,
+}
+
+impl Leased {
+    fn networks(&self) -> Vec<IpNet> {
+        self.pool.iter().copied().chain(self.rows.iter().map(|row| row.source)).collect()
+    }
+}
+
 impl Bottles for Gateway {
     fn has_policy(&self, name: &str) -> bool {
         self.book().policies.get(name).is_some()
@@ -198,8 +219,10 @@ impl Bottles for Gateway {
 
     fn install(&self, leased: Vec<Entry>) -> Result<(), Overlap> {
         let mut known = self.leased.lock().unwrap_or_else(PoisonError::into_inner);
-        self.identify([self.book().bottles.as_slice(), &leased].concat())?;
-        self.upstreams.reserve(leased.iter().map(|entry| entry.source).collect());
+        let leased = Leased { rows: leased, pool: known.pool.clone() };
+        // First no destination, then a bottle.
+        self.upstreams.reserve(leased.networks());
+        self.identify([self.book().bottles.as_slice(), &leased.rows].concat())?;
         *known = leased;
         Ok(())
     }

@@ -83,7 +83,8 @@ impl Follower {
             let line = timeout(SILENCE_MAX, watch.next()).await.map_err(|_| client::Error::Silent)??;
             match line.ok_or(client::Error::Ended)? {
                 Line::Lease { lease, .. } => leases.push(lease),
-                Line::End { generation, grace_ms } => {
+                Line::End { generation, grace_ms, pool } => {
+                    self.gateway.set_pool(pool);
                     self.grace = Duration::from_millis(grace_ms);
                     let applied = self.table.replace(leases, generation, &*self.gateway);
                     let anchors = Anchors::of(&self.gateway);

@@ -81,9 +81,11 @@ fn begin(stream: TcpStream, peer: SocketAddr, gateway: &Arc<Gateway>, drain: &wa
 pub(crate) async fn while_alive(bottle: Option<&Bottle>, work: impl Future<Output = ()>) {
     match bottle {
         None => work.await,
+        // An end that came between the look-up and here is seen before anything is read.
         Some(bottle) => tokio::select! {
-            () = work => {}
+            biased;
             () = bottle.ended() => {}
+            () = work => {}
         },
     }
 }

@@ -121,7 +121,7 @@ impl<B: RequestBody> Upstreams<B> {
         self.dialler.dial(target).await
     }
 
-    /// Makes these the networks of leased bottles, which are never dialled.
+    /// Refuses these networks as destinations, from now on and until told others: those of the leased bottles.
     pub(crate) fn reserve(&self, networks: Vec<IpNet>) {
         self.dialler.guard.reserve(networks);
     }

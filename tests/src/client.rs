@@ -81,6 +81,13 @@ impl Client {
         Self { proxy, roots, credentials: None }
     }
 
+    /// The same client, at another address of the proxy.
+    #[must_use]
+    pub const fn through(mut self, proxy: SocketAddr) -> Self {
+        self.proxy = proxy;
+        self
+    }
+
     /// The same client, sending this `Proxy-Authorization`.
     #[must_use]
     pub fn with_credentials(mut self, value: &str) -> Self {

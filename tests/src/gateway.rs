@@ -43,10 +43,12 @@ pub struct Setup {
     hosts: Vec<(String, Vec<IpAddr>)>,
     roots: Vec<String>,
     routes: Option<String>,
+    policies: Vec<(String, String)>,
     bottles: Option<String>,
     extra: String,
     upstream: String,
     loopback: bool,
+    everywhere: bool,
     files: Vec<(String, String)>,
     environment: Vec<(String, String)>,
 }
@@ -68,10 +70,12 @@ impl Setup {
             hosts: Vec::new(),
             roots: Vec::new(),
             routes: None,
+            policies: Vec::new(),
             bottles: None,
             extra: String::new(),
             upstream: String::new(),
             loopback: true,
+            everywhere: false,
             files: Vec::new(),
             environment: Vec::new(),
         }
@@ -104,6 +108,13 @@ impl Setup {
         self
     }
 
+    /// A policy beside `default`, by its name and its routes as a YAML list.
+    #[must_use]
+    pub fn policy(mut self, name: &str, routes: &str) -> Self {
+        self.policies.push((name.to_owned(), routes.to_owned()));
+        self
+    }
+
     /// The `bottles` section as YAML. Without it, loopback clients are the embedded bottle `local`.
     #[must_use]
     pub fn bottles(mut self, yaml: &str) -> Self {
@@ -130,6 +141,13 @@ impl Setup {
     #[must_use]
     pub const fn public_addresses_only(mut self) -> Self {
         self.loopback = false;
+        self
+    }
+
+    /// Lets its proxy listen on every address of this machine, not on loopback alone.
+    #[must_use]
+    pub const fn everywhere(mut self) -> Self {
+        self.everywhere = true;
         self
     }
 
@@ -193,6 +211,9 @@ impl Setup {
         if let Some(routes) = self.routes_yaml() {
             let _ = writeln!(yaml, "policies:\n  default:\n    routes:\n{}", indented(&routes, 6));
         }
+        for (name, routes) in &self.policies {
+            let _ = writeln!(yaml, "  {name}:\n    routes:\n{}", indented(routes, 6));
+        }
         yaml.push_str(&self.extra);
         yaml
     }
@@ -210,7 +231,8 @@ impl Setup {
         let (proxy, admin) = (free_port(seeded), free_port(seeded));
         let mut command = Command::new(binary());
         command.args(["run", "--config"]).arg(config).arg("--state-dir").arg(state.path().join("state"));
-        command.args(["--proxy", &proxy.to_string(), "--admin", &admin.to_string()]);
+        let listen = if self.everywhere { (Ipv4Addr::UNSPECIFIED, proxy.port()).into() } else { proxy };
+        command.args(["--proxy", &listen.to_string(), "--admin", &admin.to_string()]);
         command.envs(self.environment.iter().cloned()).stdin(Stdio::null());
         let child = spawn_logged(&mut command, state.path());
         let mut gateway = Gateway { child, state, proxy, admin, ca_pem: String::new() };
@@ -400,15 +422,18 @@ pub fn run(arguments: &[&str]) -> Outcome {
 /// The program under test: `DECANT_BIN`, else built on demand beside this test.
 pub fn binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
-    BINARY.get_or_init(|| std::env::var_os("DECANT_BIN").map_or_else(build, PathBuf::from))
+    BINARY.get_or_init(|| {
+        std::env::var_os("DECANT_BIN").map_or_else(|| build("decant-proxy", "decant"), PathBuf::from)
+    })
 }
 
-fn build() -> PathBuf {
+/// Builds a program of this workspace beside this test.
+pub(crate) fn build(package: &str, program: &str) -> PathBuf {
     let test = std::env::current_exe().expect("the path of this test");
     let profile_dir = test.parent().and_then(Path::parent).expect("target/PROFILE/deps/test");
     let release = profile_dir.file_name().is_some_and(|name| name == "release");
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.args(["build", "--locked", "--quiet", "--package", "decant-proxy", "--bin", "decant"]);
+    command.args(["build", "--locked", "--quiet", "--package", package, "--bin", program]);
     command.arg("--target-dir").arg(profile_dir.parent().expect("the target folder"));
     command.current_dir(env!("CARGO_MANIFEST_DIR"));
     if release {
@@ -416,7 +441,7 @@ fn build() -> PathBuf {
     }
     let status = command.status().expect("cargo runs");
     assert!(status.success(), "the program under test does not build");
-    profile_dir.join("decant")
+    profile_dir.join(program)
 }
 
 /// A GET without TLS, read to its end.

@@ -1,4 +1,4 @@
-//! The harness of the end-to-end tests: gateways under test, origins and clients around them.
+//! The harness of the end-to-end tests: gateways and allocators under test, origins, clients and containers around them.
 //!
 //! Owns: starting the real `decant` program with an overlay configuration, TLS origins that behave and misbehave on
 //! command, clients that speak through the gateway byte by byte, and the measuring of a process from outside.
@@ -6,9 +6,11 @@
 //! from a seed that is printed, and what a test could not do is said in words, never passed over.
 #![forbid(unsafe_code)]
 
+pub mod allocator;
 pub mod bodies;
 pub mod ca;
 pub mod client;
+pub mod docker;
 pub mod frames;
 pub mod gateway;
 pub mod metrics;

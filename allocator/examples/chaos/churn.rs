@@ -1,7 +1,9 @@
 //! The noise: many held loopback connections, new ones all the time, and strangers' listeners inside the range.
 
 use std::collections::VecDeque;
+use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
@@ -23,27 +25,22 @@ impl Random {
     }
 }
 
-/// Held connections, the oldest closed as new ones come.
+/// Held connections, the oldest closed as new ones come. The other ends are held by a process of its own: both together are more
+/// descriptors than one process may have on many hosts.
 pub(crate) struct Churn {
     end: Arc<AtomicBool>,
     held: Arc<AtomicUsize>,
-    threads: Vec<JoinHandle<()>>,
+    connecting: Option<JoinHandle<()>>,
+    acceptor: Child,
 }
 
 impl Churn {
     pub(crate) fn start(held_max: usize, per_second: usize) -> Self {
         raise_descriptor_limit();
         let (end, held) = (Arc::new(AtomicBool::default()), Arc::new(AtomicUsize::default()));
-        // Several addresses to connect to: the pairs of one would run out in TIME_WAIT.
-        let listeners: Vec<TcpListener> = (1..=4)
-            .map(|last| TcpListener::bind((format!("127.0.1.{last}").as_str(), 0)).expect("a listener"))
-            .collect();
-        let targets: Vec<SocketAddr> =
-            listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect();
-        let mut threads: Vec<JoinHandle<()>> =
-            listeners.into_iter().map(|listener| accept(listener, end.clone(), held_max / 4 + 64)).collect();
-        threads.push(connect(targets, end.clone(), held.clone(), held_max, per_second));
-        Self { end, held, threads }
+        let (acceptor, target) = start_acceptor(held_max);
+        let connecting = connect(target, end.clone(), held.clone(), held_max, per_second);
+        Self { end, held, connecting: Some(connecting), acceptor }
     }
 
     pub(crate) fn held(&self) -> usize {
@@ -54,30 +51,48 @@ impl Churn {
 impl Drop for Churn {
     fn drop(&mut self) {
         self.end.store(true, Ordering::Relaxed);
-        for thread in self.threads.drain(..) {
-            drop(thread.join());
+        drop(self.connecting.take().map(JoinHandle::join));
+        drop(self.acceptor.kill());
+        drop(self.acceptor.wait());
+    }
+}
+
+/// Starts `accept HELD`, and learns where it listens.
+fn start_acceptor(held_max: usize) -> (Child, SocketAddr) {
+    let exe = std::env::current_exe().expect("this program has a name");
+    let mut command = Command::new(exe);
+    command.args(["accept", &held_max.to_string()]).stdout(Stdio::piped());
+    let mut child = command.spawn().expect("this program runs");
+    let mut line = String::new();
+    let mut out = BufReader::new(child.stdout.take().expect("it is piped"));
+    out.read_line(&mut line).expect("it says where it listens");
+    (child, line.trim().parse().expect("an address"))
+}
+
+/// `accept HELD`: holds so many connections until it is killed.
+pub(crate) fn accept_main(args: &[String]) -> ExitCode {
+    raise_descriptor_limit();
+    let held_max: usize = args.first().and_then(|text| text.parse().ok()).unwrap_or(0);
+    // One address alone: the kernel gives connections to one destination every second port of its range first, and only more of them
+    // than that meet the ports that it gives to binds.
+    let listener = TcpListener::bind(("127.0.1.1", 0)).expect("a listener");
+    println!("{}", listener.local_addr().expect("it is bound"));
+    accept(&listener, held_max + 64);
+    ExitCode::SUCCESS
+}
+
+fn accept(listener: &TcpListener, held_max: usize) {
+    let mut held = VecDeque::new();
+    for stream in listener.incoming().flatten() {
+        held.push_back(stream);
+        if held.len() > held_max {
+            held.pop_front();
         }
     }
 }
 
-fn accept(listener: TcpListener, end: Arc<AtomicBool>, held_max: usize) -> JoinHandle<()> {
-    listener.set_nonblocking(true).expect("a listener can poll");
-    std::thread::spawn(move || {
-        let mut held = VecDeque::new();
-        while !end.load(Ordering::Relaxed) {
-            match listener.accept() {
-                Ok((stream, _)) => held.push_back(stream),
-                Err(_) => std::thread::sleep(Duration::from_millis(2)),
-            }
-            if held.len() > held_max {
-                held.pop_front();
-            }
-        }
-    })
-}
-
 fn connect(
-    targets: Vec<SocketAddr>,
+    target: SocketAddr,
     end: Arc<AtomicBool>,
     count: Arc<AtomicUsize>,
     held_max: usize,
@@ -95,7 +110,9 @@ fn connect(
                 std::thread::sleep(Duration::from_millis(2));
                 continue;
             }
-            if let Ok(stream) = TcpStream::connect(targets[made % targets.len()]) {
+            if let Ok(stream) = TcpStream::connect(target) {
+                // Closed by a reset: the pairs of one destination would run out in TIME_WAIT.
+                drop(socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO)));
                 held.push_back(stream);
             }
             made += 1;
@@ -107,11 +124,12 @@ fn connect(
     })
 }
 
+/// As many descriptors as this process may have.
 fn raise_descriptor_limit() {
-    use rustix::process::{Resource, Rlimit, setrlimit};
-    let limit = Rlimit { current: Some(200_000), maximum: Some(200_000) };
-    // Without the right to raise it the run holds fewer connections, and says how many.
-    let _refused = setrlimit(Resource::Nofile, limit);
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    // Where that is too little, the run holds fewer connections and says how many.
+    let _refused = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
 /// Listeners at random places of the range.

@@ -136,14 +136,9 @@ pub(crate) fn reap_all() {
     remove_all(&["ps", "-aq", "--filter", &format!("label={LABEL}")], &["rm", "-f"]);
 }
 
-/// Networks of leases of the run.
-pub(crate) fn networks() -> usize {
-    list(&["network", "ls", "-q", "--filter", "label=decant.lease"]).len()
-}
-
-/// Removes everything that any run left.
-pub(crate) fn sweep() {
-    reap_all();
+/// Networks of the leases of an allocator.
+pub(crate) fn networks(instance: &str) -> usize {
+    list(&["network", "ls", "-q", "--filter", &format!("label=decant.instance={instance}")]).len()
 }
 
 fn quiet(args: &[&str]) -> std::io::Result<std::process::Output> {

@@ -50,3 +50,9 @@ pub(crate) fn live(dir: &Path) -> usize {
     let answer = ask(&socket(dir), "GET", "/v1/leases", &Value::Null);
     answer.ok().and_then(|(_, body)| Some(body["leases"].as_array()?.len())).unwrap_or(usize::MAX)
 }
+
+/// The name of the run's allocator, as its networks carry it.
+pub(crate) fn instance(dir: &Path) -> String {
+    let answer = ask(&socket(dir), "GET", "/v1/status", &Value::Null);
+    answer.ok().and_then(|(_, body)| Some(body["instance"].as_str()?.to_owned())).unwrap_or_default()
+}

@@ -44,12 +44,21 @@ pub(crate) struct Course {
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
+    if matches!(args.first().map(String::as_str), Some("worker" | "session" | "accept")) {
+        end_with_parent();
+    }
     match args.first().map(String::as_str) {
         Some("worker") => worker::main(&args[1..]),
         Some("session") => session::main(&args[1..]),
         Some("bottle") => bottle(&args[1..]),
+        Some("accept") => churn::accept_main(&args[1..]),
         _ => run(&course(&args)),
     }
+}
+
+/// A run that is broken off leaves no process behind.
+fn end_with_parent() {
+    let _refused = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
 }
 
 fn course(args: &[String]) -> Course {
@@ -77,6 +86,9 @@ fn bottle(ports: &[String]) -> ExitCode {
         std::thread::spawn(move || {
             for mut stream in listener.incoming().flatten() {
                 drop(std::io::Write::write_all(&mut stream, b"ok\n"));
+                // The client closes first: the side that does keeps its port for a minute, and the leased one is not the client's.
+                drop(stream.set_read_timeout(Some(Duration::from_secs(2))));
+                drop(std::io::Read::read(&mut stream, &mut [0]));
             }
         })
     };
@@ -89,7 +101,7 @@ fn bottle(ports: &[String]) -> ExitCode {
 fn run(course: &Course) -> ExitCode {
     let dir = std::env::temp_dir().join(format!("decant-chaos-{}", std::process::id()));
     std::fs::create_dir_all(&dir).expect("a folder for the run");
-    docker::sweep();
+    docker::reap_all();
     docker::build_image(&dir);
     let allocator = (!course.bind0).then(|| Allocator::start(course, &dir));
     let outcome = match course.sessions {
@@ -101,7 +113,7 @@ fn run(course: &Course) -> ExitCode {
         None => true,
     };
     drop(allocator);
-    docker::sweep();
+    docker::reap_all();
     docker::remove_image();
     drop(std::fs::remove_dir_all(&dir));
     println!("{outcome}");
@@ -220,15 +232,15 @@ impl Allocator {
     /// Once every launcher is gone: all leases end and give back everything.
     fn comes_to_rest(&self, dir: &Path) -> bool {
         docker::reap_all();
+        let instance = lease::instance(dir);
         let deadline = Instant::now() + Duration::from_secs(180);
         while Instant::now() < deadline {
-            let leases = lease::live(dir);
-            if leases == 0 && docker::networks() == 0 {
+            if lease::live(dir) == 0 && docker::networks(&instance) == 0 {
                 return true;
             }
             std::thread::sleep(Duration::from_millis(500));
         }
-        eprintln!("{} leases and {} networks are left", lease::live(dir), docker::networks());
+        eprintln!("{} leases and {} networks are left", lease::live(dir), docker::networks(&instance));
         false
     }
 }

@@ -75,9 +75,10 @@ async fn watch(State(shared): State<Shared>) -> Result<Response, Response> {
     let (lines, generation, bottles) = taken.await.map_err(IntoResponse::into_response)?;
     let mut snapshot: String =
         bottles.into_iter().map(|lease| Line::Lease { generation, lease }.text()).collect();
+    let pool = shared.service.blocks.iter().map(ToString::to_string).collect();
     let grace_ms = u64::try_from(millis(shared.service.settings.times.grace)).unwrap_or_default();
     let instance = shared.service.ledger.instance().to_owned();
-    snapshot.push_str(&Line::End { generation, instance, grace_ms }.text());
+    snapshot.push_str(&Line::End { generation, instance, grace_ms, pool }.text());
     let stream = Stream { lines, generation, snapshot: Some(snapshot), _seat: seat };
     let texts = stream::unfold(stream, |mut stream| async move {
         let text = stream.next().await?;

@@ -37,6 +37,7 @@ pub(super) struct ServeArgs {
 
 pub(super) async fn serve(args: ServeArgs) -> Result<(), Failure> {
     start_log(args.json);
+    raise_descriptor_limit();
     let config = load_allocator(args.config.as_deref(), &environment()).map_err(|problems| {
         Failure::new(Failure::CONFIG, format!("the configuration has problems\n{problems}"))
     })?;
@@ -59,6 +60,14 @@ pub(super) async fn serve(args: ServeArgs) -> Result<(), Failure> {
     tracing::info!("ending");
     app.stop().await;
     Ok(())
+}
+
+/// As many descriptors as this process may have: guard sockets take up to two for each leased port.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    // Refused or not, the process runs with what it has.
+    let _refused = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
 fn start_log(json: bool) {

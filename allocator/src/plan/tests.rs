@@ -144,18 +144,18 @@ fn the_gateway_is_attached_at_its_address() {
 }
 
 #[test]
-fn of_several_gateways_the_youngest_is_attached() {
+fn of_several_gateways_the_named_one_is_attached_else_the_youngest() {
     let lease = one(&wish("k", 0, Some(NETWORK)));
     let old = Container { created: 1, ..gateway(&[]) };
     let young = Container { id: "young".into(), created: 2, ..gateway(&[]) };
-    let found = steps(
-        std::slice::from_ref(&lease),
-        &world(vec![network("net-k", &lease)], vec![young, old]),
-        &Facts::default(),
-        &policy(true),
-        T0,
-    );
-    assert!(matches!(&found[..], [Step::Attach { container, .. }] if container == "young"), "{found:?}");
+    let named = Container { id: "named".into(), name: "decant-gateway".into(), ..old.clone() };
+    for (containers, expected) in
+        [(vec![young.clone(), old.clone()], "young"), (vec![young, named, old], "named")]
+    {
+        let world = world(vec![network("net-k", &lease)], containers);
+        let found = steps(std::slice::from_ref(&lease), &world, &Facts::default(), &policy(true), T0);
+        assert!(matches!(&found[..], [Step::Attach { container, .. }] if container == expected), "{found:?}");
+    }
 }
 
 #[test]

@@ -6,12 +6,15 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use tokio::sync::Notify;
 
+use crate::engine::Engine;
 use crate::limits;
 use crate::service::Service;
 use crate::settings::EngineChoice;
 
 /// First wait before the stream is opened again.
 const BACKOFF_MIN: Duration = Duration::from_millis(200);
+/// By then the engine has a subscription that was asked for: it answers the request a moment before it subscribes.
+const SUBSCRIBED: Duration = Duration::from_secs(1);
 
 /// Notifies `changed` of every event that a fresh list would show, and whenever events may have been missed.
 pub(super) async fn follow(service: Arc<Service>, changed: Arc<Notify>) {
@@ -21,21 +24,40 @@ pub(super) async fn follow(service: Arc<Service>, changed: Arc<Notify>) {
     let mut backoff = BACKOFF_MIN;
     loop {
         if let Ok(engine) = service.worlds.engine().await {
-            let mut events = engine.events();
-            // The stream is asked for from here on: the list that this brings about is younger than the subscription.
-            changed.notify_one();
-            while let Some(Ok(event)) = events.next().await {
+            if listen(&*engine, &changed).await {
                 backoff = BACKOFF_MIN;
-                if matters(event.kind, &event.action) {
-                    tracing::debug!(kind = event.kind, action = %event.action, id = %event.id, "the engine has news");
-                    changed.notify_one();
-                }
             }
             service.worlds.forget_engine().await;
             changed.notify_one();
         }
         tokio::time::sleep(backoff).await;
         backoff = (backoff * 2).min(limits::BACKOFF_MAX);
+    }
+}
+
+/// Follows one stream to its end. What happened before it began is found by a list now, and by one when it surely had begun. True if
+/// anything came.
+async fn listen(engine: &dyn Engine, changed: &Notify) -> bool {
+    let mut events = engine.events();
+    let mut came = false;
+    let mut subscribed = std::pin::pin!(tokio::time::sleep(SUBSCRIBED));
+    let mut waiting = true;
+    changed.notify_one();
+    loop {
+        let event = tokio::select! {
+            event = events.next() => event,
+            () = &mut subscribed, if waiting => {
+                waiting = false;
+                changed.notify_one();
+                continue;
+            }
+        };
+        let Some(Ok(event)) = event else { return came };
+        came = true;
+        if matters(event.kind, &event.action) {
+            tracing::debug!(kind = event.kind, action = %event.action, id = %event.id, "the engine has news");
+            changed.notify_one();
+        }
     }
 }
 

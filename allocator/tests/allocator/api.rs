@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::support::http::ask;
+use crate::support::http::{ask, open};
 use crate::support::server::{Home, numbers, ports};
 
 #[test]
@@ -311,4 +311,34 @@ fn get_tcp(address: &str, path: &str) -> String {
     let mut text = String::new();
     stream.read_to_string(&mut text).expect("it is answered");
     text
+}
+
+#[test]
+fn a_client_that_hangs_up_finds_its_lease_with_the_same_key() {
+    let home = Home::bare();
+    let server = home.start();
+    let body = json!({"client_key": "k", "ports": [{"name": "a"}], "subnet": {}});
+    drop(open(&server.socket(), "POST", "/v1/leases", body.to_string().as_bytes()).expect("it is sent"));
+    let first = server.acquire(&body);
+    first.expect(201);
+    assert_eq!(server.acquire(&body).body, first.body);
+    assert_eq!(server.live().len(), 1);
+}
+
+/// A holder that was away for longer than its lease (a suspended host, a stopped process) comes back and goes on as if nothing were.
+#[test]
+fn a_holder_that_returns_too_late_touches_nobody() {
+    let home = Home::bare();
+    let server = home.start();
+    let wanted = |key: &str, ttl: &str| json!({"client_key": key, "ports": [{"name": "a", "number": home.first}], "subnet": {}, "ttl": ttl});
+    let late = server.acquire(&wanted("late", "1s")).expect(201);
+    server.until("it has expired", Duration::from_secs(10), |server| server.live().is_empty());
+    let next = server.acquire(&wanted("next", "60s")).expect(201);
+    assert_eq!(numbers(&next), numbers(&late), "the port is somebody else's now");
+    let path = format!("/v1/leases/{}", late["id"].as_str().expect("an id"));
+    assert_eq!(server.ask("PUT", &format!("{path}/renew"), &json!({"epoch": late["epoch"]})).status, 410);
+    let report = json!({"epoch": late["epoch"], "message": "port is already allocated"});
+    assert_eq!(server.ask("POST", &format!("{path}/ports/a/conflict"), &report).status, 410);
+    assert_eq!(server.ask("DELETE", &path, &Value::Null).status, 204);
+    assert_eq!(server.live(), [next], "whose lease is as it was");
 }

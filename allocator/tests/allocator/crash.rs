@@ -68,17 +68,17 @@ fn a_death_before_or_after_the_engine_s_work_leaves_nothing_half_made() {
         let server = place.home.start();
         place.check(&server, &acknowledged);
         acknowledged.push(server.acquire(&request(&format!("good-{index}"))).expect(201));
-        let pid = server.pid();
+        let (pid, bad) = (server.pid(), format!("bad-{index}"));
         place.engine.state().tricks =
             vec![if after { Trick::KillAfter(pid) } else { Trick::KillBefore(pid) }];
         assert!(
-            try_ask(&server.socket(), "POST", "/v1/leases", &request("bad")).is_err(),
+            try_ask(&server.socket(), "POST", "/v1/leases", &request(&bad)).is_err(),
             "there was an answer from the dead"
         );
         drop(server);
         let server = place.home.start();
         place.check(&server, &acknowledged);
-        let again = server.acquire(&request("bad")).expect(201);
+        let again = server.acquire(&request(&bad)).expect(201);
         server.release(&again);
         server.until_quiet(Duration::from_secs(10));
     }

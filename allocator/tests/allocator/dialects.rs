@@ -288,3 +288,42 @@ fn equal_keys_at_once_make_one_network() {
     assert!(answers.iter().all(|answer| answer.status == 201 && answer.body == answers[0].body));
     assert_eq!(place.engine.networks_of_leases().len(), 1);
 }
+
+/// Listing and then watching would miss what happens between; so the death of an owner is found though no event tells of it.
+#[test]
+fn an_owner_that_dies_while_the_stream_is_broken_is_missed_all_the_same() {
+    let place = Place::docker();
+    let server = place.home.start();
+    let labels = json!({"team": "a"});
+    let owned = json!({"client_key": "k", "ports": [{"name": "a"}], "owner": {"labels": labels}});
+    let lease = server.acquire(&owned).expect(201);
+    place.engine.state().containers = vec![container("bottle", "running", &labels)];
+    place.engine.event("container", "start", "bottle");
+    // Seen once, its absence means something. A lease that may be renewed is one whose owner was not missed.
+    std::thread::sleep(Duration::from_millis(1500));
+    assert_eq!(server.live()[0]["state"], "active");
+    place.engine.state().containers.clear();
+    place.engine.break_streams();
+    server.until("the lease has ended", Duration::from_secs(15), |server| server.live().is_empty());
+    let path = format!("/v1/leases/{}", lease["id"].as_str().expect("an id"));
+    assert_eq!(server.get(&path)["cause"], "owner_gone");
+}
+
+/// Every network is asked for with a subnet of its own: the engine's pools, used up or not, are never drawn from.
+#[test]
+fn the_engine_s_own_pools_are_never_asked() {
+    for dialect in DIALECTS {
+        let place = Place::new(dialect);
+        let server = place.home.start();
+        for index in 0..4 {
+            server.acquire(&network(&format!("k{index}"))).expect(201);
+        }
+        assert_eq!(server.acquire(&network("k4")).expect(503)["pool"]["name"], "subnets", "{}", dialect.name);
+        let asked = place.engine.state().creations.clone();
+        assert!(asked.len() >= 4, "{}: {asked:?}", dialect.name);
+        for body in asked {
+            let subnet = body["IPAM"]["Config"][0]["Subnet"].as_str().expect("a subnet is named");
+            assert!(net("10.250.0.0/22").contains(&net(subnet)), "{}: {subnet}", dialect.name);
+        }
+    }
+}

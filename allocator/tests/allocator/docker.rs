@@ -236,9 +236,12 @@ fn thirty_at_once_with_a_stranger_in_between_each_get_their_own_or_are_told() {
 #[test]
 fn an_internal_network_hides_the_host_and_shows_the_gateway() {
     let Some(engine) = Docker::take() else { return };
-    let home = home("{container: decant-test-gateway, proxy_port: 8000}", "10.246.32.0/22");
+    let home = home("{container: decant-allocator-test-gateway, proxy_port: 8000}", "10.246.32.0/22");
     engine
-        .run(&["--name", "decant-test-gateway", "--label", "decant.role=gateway"], &["serve", "8000"])
+        .run(
+            &["--name", "decant-allocator-test-gateway", "--label", "decant.role=gateway"],
+            &["serve", "8000"],
+        )
         .expect("it starts");
     let server = home.start();
     let follower = admit_all(&server);
@@ -253,13 +256,16 @@ fn an_internal_network_hides_the_host_and_shows_the_gateway() {
     assert!(reach(format!("172.17.0.1:{port}")).starts_with("failed"), "another address of the host");
     assert_eq!(reach(format!("{}:8000", text(&lease, "/subnet/gateway"))), "reached ok");
     // A new container in the gateway's place is attached again, at the same address, within two seconds.
-    docker(&["rm", "-f", "decant-test-gateway"]).expect("it can be removed");
+    docker(&["rm", "-f", "decant-allocator-test-gateway"]).expect("it can be removed");
     engine
-        .run(&["--name", "decant-test-gateway", "--label", "decant.role=gateway"], &["serve", "8000"])
+        .run(
+            &["--name", "decant-allocator-test-gateway", "--label", "decant.role=gateway"],
+            &["serve", "8000"],
+        )
         .expect("it starts");
     let began = Instant::now();
     let format = format!("{{{{(index .NetworkSettings.Networks \"{name}\").IPAddress}}}}");
-    while docker(&["inspect", "-f", &format, "decant-test-gateway"]).as_deref()
+    while docker(&["inspect", "-f", &format, "decant-allocator-test-gateway"]).as_deref()
         != Ok(text(&lease, "/subnet/gateway"))
     {
         assert!(began.elapsed() < Duration::from_secs(2), "not attached within 2 s\n{}", server.tail());

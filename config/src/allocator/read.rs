@@ -96,8 +96,8 @@ static PORTS: Section = Section {
         Row {
             key: "guard",
             kind: "true | false",
-            default: "true",
-            words: "Whether leased TCP ports are held by a socket until their owner binds.",
+            default: "false",
+            words: "Whether leased TCP ports get a guard socket, which keeps other programs' plain binds and outgoing connections off them. Containers publish through it; a program that binds its leased port without SO_REUSEADDR does not.",
         },
     ],
 };
@@ -196,7 +196,7 @@ pub(crate) static SECTIONS: [&Section; 6] = [&TOP, &PORTS, &SUBNETS, &LEASES, &D
 
 impl Default for Ports {
     fn default() -> Self {
-        Self { range: 20_000..=29_999, exclude: Vec::new(), allow_ephemeral: false, guard: true }
+        Self { range: 20_000..=29_999, exclude: Vec::new(), allow_ephemeral: false, guard: false }
     }
 }
 

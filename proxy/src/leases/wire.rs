@@ -35,6 +35,9 @@ pub(super) enum Line {
     End {
         generation: u64,
         grace_ms: u64,
+        /// The blocks that subnets are cut of.
+        #[serde(default)]
+        pool: Vec<ipnet::IpNet>,
     },
     Beat,
     #[serde(other)]

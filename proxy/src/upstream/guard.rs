@@ -1,19 +1,23 @@
 //! The guard on addresses: what a bottle may reach through the gateway, whatever name led there.
 //!
 //! Public unicast addresses pass. Others pass only where configuration names their network. Some never pass: cloud
-//! metadata and all that is link-local, the networks of other bottles, this machine, the gateway's own listeners.
+//! metadata and all that is link-local, the networks of other bottles, this machine (and the host around it, where it is
+//! a container), the gateway's own listeners.
 //! An address that holds an IPv4 address inside (mapped, NAT64, 6to4, Teredo, ISATAP) is judged by that one as well,
 //! for that is where its packets end up.
 //!
 //! Place in the path: between the resolver and the dial, on the very address that is then dialled.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::{PoisonError, RwLock};
 
 use ipnet::IpNet;
 
+mod own;
 mod ranges;
+
+use own::is_own;
 
 /// What may be reached beyond public addresses, and what may not be reached at all.
 #[derive(Clone, Debug, Default)]
@@ -60,24 +64,30 @@ impl fmt::Display for Refusal {
 }
 
 /// Judges addresses.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Guard {
     settings: AddressSettings,
     loopback: Vec<IpNet>,
-    /// Where leased bottles live now.
-    leased: Arc<RwLock<Vec<IpNet>>>,
+    /// Where leased bottles live, and may live: refused like `refuse`, and changed while the gateway runs.
+    leased: RwLock<Vec<IpNet>>,
+    in_container: bool,
 }
 
 impl Guard {
     pub(crate) fn new(settings: AddressSettings) -> Self {
         let loopback =
             settings.allow.iter().filter(|network| ranges::is_loopback(network)).copied().collect();
-        Self { settings, loopback, leased: Arc::default() }
+        Self { settings, loopback, leased: RwLock::default(), in_container: own::in_container() }
     }
 
-    /// Makes these the networks of leased bottles, none of which is reached from any other.
-    pub(super) fn reserve(&self, networks: Vec<IpNet>) {
+    /// Makes these the networks of leased bottles, which are never reached: one bottle must not get at another through the gateway.
+    pub(crate) fn reserve(&self, networks: Vec<IpNet>) {
         *self.leased.write().unwrap_or_else(PoisonError::into_inner) = networks;
+    }
+
+    fn is_reserved(&self, ip: IpAddr) -> bool {
+        contains(&self.settings.refuse, ip)
+            || contains(&self.leased.read().unwrap_or_else(PoisonError::into_inner), ip)
     }
 
     /// Whether `address` may be dialled.
@@ -99,8 +109,7 @@ impl Guard {
         if ip.is_unspecified() || ip.is_multicast() || ip == IpAddr::V4(Ipv4Addr::BROADCAST) {
             return Err(Refusal::NotUnicast);
         }
-        let leased = self.leased.read().unwrap_or_else(PoisonError::into_inner);
-        if contains(&self.settings.refuse, ip) || contains(&leased, ip) {
+        if self.is_reserved(ip) {
             return Err(Refusal::Reserved);
         }
         if ip.is_loopback() {
@@ -110,7 +119,7 @@ impl Guard {
         if !allowed && !ranges::is_public(ip) {
             return Err(Refusal::NotPublic);
         }
-        if is_own(ip) { Err(Refusal::Own) } else { Ok(()) }
+        if is_own(ip) || self.in_container && own::is_router(ip) { Err(Refusal::Own) } else { Ok(()) }
     }
 
     /// A listener on all addresses listens on every address of this machine.
@@ -126,23 +135,6 @@ impl Guard {
 
 fn contains(networks: &[IpNet], ip: IpAddr) -> bool {
     networks.iter().any(|network| network.contains(&ip))
-}
-
-/// Whether this machine would answer at `ip` itself. The routing table knows: for an address of its own it chooses
-/// that address as the source. Connecting a UDP socket looks it up and sends nothing. Asked each time, for addresses
-/// come and go while the gateway runs.
-fn is_own(ip: IpAddr) -> bool {
-    let any: IpAddr = match ip {
-        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-    };
-    /// Any port will do, as nothing is sent: that of the discard service.
-    const PORT: u16 = 9;
-    let source = UdpSocket::bind((any, 0)).and_then(|socket| {
-        socket.connect((ip, PORT))?;
-        socket.local_addr()
-    });
-    source.is_ok_and(|source| source.ip() == ip)
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ mod expected;
 mod framing;
 mod headers;
 mod latency;
+mod leases;
 mod operations;
 mod size;
 mod streams;

@@ -26,6 +26,7 @@ enum Action {
     },
     Renew(usize),
     Release(usize),
+    Expire(usize),
     Restart,
     Settle,
     Foreign(u8),
@@ -44,6 +45,7 @@ fn action() -> impl Strategy<Value = Action> {
         3 => (0..10_u8, 0..40_u8, fault()).prop_map(|(key, turns, fault)| Action::CrashDuring { key, turns, fault }),
         1 => any::<usize>().prop_map(Action::Renew),
         4 => any::<usize>().prop_map(Action::Release),
+        1 => any::<usize>().prop_map(Action::Expire),
         1 => Just(Action::Restart),
         3 => Just(Action::Settle),
         1 => (0..16_u8).prop_map(Action::Foreign),
@@ -110,6 +112,15 @@ async fn act(outside: &Outside, inside: &mut Inside, told: &mut Told, action: Ac
                     .await
                     .expect("what was acknowledged can be released");
                 told.remove(lease.id.as_str());
+            }
+        }
+        Action::Expire(index) => {
+            if let Some(lease) = pick(told, index).cloned() {
+                let ttl = Some(Duration::from_millis(1));
+                let renewed = inside.service.renew(lease.id.clone(), lease.epoch, ttl).await;
+                renewed.expect("what was acknowledged can be renewed");
+                told.remove(lease.id.as_str());
+                tokio::time::sleep(Duration::from_millis(2)).await;
             }
         }
         Action::Restart => *inside = outside.start().await,

@@ -120,6 +120,8 @@ pub(crate) struct State {
     pub(crate) tricks: Vec<Trick>,
     /// Every changing request, in order.
     pub(crate) log: Vec<String>,
+    /// The bodies of the requests for networks.
+    pub(crate) creations: Vec<Value>,
     /// Lists answered with 500 from now on.
     pub(crate) broken_lists: usize,
     watchers: Vec<UnixStream>,
@@ -252,6 +254,7 @@ impl Engine {
     fn create(&self, body: &Value) -> Option<(u16, Value)> {
         let trick = {
             let mut state = self.state();
+            state.creations.push(body.clone());
             if state.tricks.is_empty() { None } else { Some(state.tricks.remove(0)) }
         };
         match &trick {
