@@ -7,6 +7,9 @@ use std::fmt::{self, Write as _};
 pub(crate) struct ByteSet([u64; 4]);
 
 impl ByteSet {
+    /// Every byte value.
+    pub(crate) const ALL: Self = Self([u64::MAX; 4]);
+
     pub(crate) fn single(byte: u8) -> Self {
         let mut set = Self::default();
         set.insert_range(byte, byte);

@@ -5,7 +5,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::anchor::{self, Anchor};
 use crate::automaton::{Automaton, Reads, Searcher, Step};
-use crate::byteset::Frequencies;
+use crate::byteset::{ByteSet, Frequencies};
 use crate::error::Reason;
 use crate::finding::Confidence;
 use crate::limits::BuildLimits;
@@ -18,6 +18,8 @@ use crate::window::Bytes;
 pub(crate) struct Compiled {
     pub(crate) id: String,
     pub(crate) anchor: Anchor,
+    /// Bytes that the anchor may stand behind; others rule a match out.
+    pub(crate) before: ByteSet,
     pub(crate) head: Option<Head>,
     pub(crate) tail: Automaton,
     /// Bytes of the longest match.
@@ -38,9 +40,11 @@ impl Compiled {
         let pattern = Pattern::parse(&rule.pattern, rule.max_length, limits)?;
         let choice = anchor::choose(&pattern, &rule.keywords, frequencies, limits)?;
         let tail = Automaton::new("the pattern", &choice.cut.tail(), Reads::Forward, limits)?;
+        let head = Head::new(&choice, limits)?;
         Ok(Self {
             id: rule.id.clone(),
-            head: Head::new(&choice, limits)?,
+            before: if head.is_some() { ByteSet::ALL } else { before(&tail, &choice.anchor) },
+            head,
             tail,
             max_length: narrow(pattern.max_length),
             min_length: pattern.min_length,
@@ -105,6 +109,18 @@ impl Compiled {
             automaton_bytes: self.automaton_bytes(),
         }
     }
+}
+
+/// The bytes behind which `tail` lives on at the first byte of `anchor`.
+fn before(tail: &Automaton, anchor: &Anchor) -> ByteSet {
+    let first = anchor.first_bytes();
+    let lives = |neighbour: u8| {
+        let start = tail.start(Some(neighbour));
+        first.iter().any(|byte| tail.step(&mut start.clone(), byte) != Step::Dead)
+    };
+    let mut before = ByteSet::default();
+    (0..=u8::MAX).filter(|&byte| lives(byte)).for_each(|byte| before.insert_range(byte, byte));
+    before
 }
 
 /// The part of a rule before its anchor, read backwards.

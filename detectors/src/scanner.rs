@@ -118,7 +118,7 @@ impl Scanner {
         let selected = self.rules.heads.iter().filter(|&&rule| self.selection.contains(rule));
         let heads = selected.filter_map(|&rule| self.rules.compiled(rule).head.as_ref());
         let longest = heads.map(|head| head.unfinished(bytes)).max().unwrap_or(0);
-        longest.max(self.rules.stage.unfinished(&self.stage) as u64)
+        longest.max(self.rules.stage.unfinished(&self.stage, bytes) as u64)
     }
 
     fn oldest_undecided(&self) -> u64 {

@@ -26,6 +26,72 @@ const SECONDS: [f64; 12] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 
 /// The label of bottles beyond the bound.
 const OTHER: &str = "other";
 
+/// A series by its name, what is said of it, and its labels.
+struct Series {
+    name: &'static str,
+    help: &'static str,
+    labels: &'static [&'static str],
+}
+
+const EXCHANGES: Series = Series {
+    name: "decant_exchanges_total",
+    help: "Exchanges, by verdict.",
+    labels: &["policy", "bottle", "verdict"],
+};
+const EXCHANGE_SECONDS: Series =
+    Series { name: "decant_exchange_seconds", help: "Request head to last byte of the answer.", labels: &[] };
+const UPSTREAM_SECONDS: Series = Series {
+    name: "decant_upstream_seconds",
+    help: "Request sent upstream to its answer's head.",
+    labels: &[],
+};
+const BODY_BYTES: Series = Series {
+    name: "decant_body_bytes_total",
+    help: "Body bytes, by what happened to them.",
+    labels: &["direction", "state"],
+};
+const HELD_BYTES: Series =
+    Series { name: "decant_held_bytes", help: "Body bytes held back now.", labels: &["direction"] };
+const FINDINGS: Series = Series {
+    name: "decant_findings_total",
+    help: "Findings, by action.",
+    labels: &["detector", "direction", "action"],
+};
+const BLOCKS: Series =
+    Series { name: "decant_blocks_total", help: "Refusals, by reason.", labels: &["bottle", "reason"] };
+const CONNECTIONS: Series =
+    Series { name: "decant_connections", help: "Open connections.", labels: &["side"] };
+const UPSTREAM_ERRORS: Series =
+    Series { name: "decant_upstream_errors_total", help: "Upstream failures.", labels: &["cause"] };
+const SHED: Series = Series {
+    name: "decant_memory_shed_total",
+    help: "Turned away because a limit was reached.",
+    labels: &["limit"],
+};
+const LEAVES: Series = Series {
+    name: "decant_leaf_certificates_total",
+    help: "Leaf certificates asked for.",
+    labels: &["result"],
+};
+const LOG_DROPPED: Series =
+    Series { name: "decant_log_dropped_total", help: "Lines that could not be written.", labels: &["log"] };
+const RELOADS: Series =
+    Series { name: "decant_config_reloads_total", help: "Configuration reloads.", labels: &["result"] };
+const CONFIG_INFO: Series =
+    Series { name: "decant_config_info", help: "The configuration in force.", labels: &["sha256"] };
+const WATCH: Series = Series {
+    name: "decant_allocator_watch_connected",
+    help: "Whether the allocator's leases are followed.",
+    labels: &[],
+};
+const RESIDENT: Series =
+    Series { name: "decant_memory_resident_bytes", help: "Resident memory of the worker.", labels: &[] };
+const CA_NOT_AFTER: Series =
+    Series { name: "decant_ca_not_after_seconds", help: "When the CA ends, in Unix time.", labels: &[] };
+const BUILD_INFO: Series =
+    Series { name: "decant_build_info", help: "Version and rule pack.", labels: &["version", "pack"] };
+const WORKER_UP: Series = Series { name: "decant_worker_up", help: "Whether a worker serves.", labels: &[] };
+
 /// All metrics of one worker.
 pub(crate) struct Metrics {
     registry: Registry,
@@ -68,74 +134,31 @@ impl Metrics {
     pub(crate) fn new(bottles_max: usize, pack: &str) -> Result<Self, prometheus::Error> {
         let r = Registry::new();
         let metrics = Self {
-            exchanges: counters(
-                &r,
-                "decant_exchanges_total",
-                "Exchanges, by verdict.",
-                &["policy", "bottle", "verdict"],
-            )?,
-            exchange_seconds: histogram(
-                &r,
-                "decant_exchange_seconds",
-                "Request head to last byte of the answer.",
-            )?,
-            upstream_seconds: histogram(
-                &r,
-                "decant_upstream_seconds",
-                "Request sent upstream to its answer's head.",
-            )?,
-            body_bytes: counters(
-                &r,
-                "decant_body_bytes_total",
-                "Body bytes, by what happened to them.",
-                &["direction", "state"],
-            )?,
-            held_bytes: gauges(&r, "decant_held_bytes", "Body bytes held back now.", &["direction"])?,
-            findings: counters(
-                &r,
-                "decant_findings_total",
-                "Findings, by action.",
-                &["detector", "direction", "action"],
-            )?,
-            blocks: counters(&r, "decant_blocks_total", "Refusals, by reason.", &["bottle", "reason"])?,
-            connections: gauges(&r, "decant_connections", "Open connections.", &["side"])?,
-            upstream_errors: counters(&r, "decant_upstream_errors_total", "Upstream failures.", &["cause"])?,
-            shed: counters(
-                &r,
-                "decant_memory_shed_total",
-                "Turned away because a limit was reached.",
-                &["limit"],
-            )?,
-            leaves: counters(
-                &r,
-                "decant_leaf_certificates_total",
-                "Leaf certificates asked for.",
-                &["result"],
-            )?,
-            log_dropped: counters(
-                &r,
-                "decant_log_dropped_total",
-                "Lines that could not be written.",
-                &["log"],
-            )?,
-            reloads: counters(&r, "decant_config_reloads_total", "Configuration reloads.", &["result"])?,
-            resident: gauge(&r, "decant_memory_resident_bytes", "Resident memory of the worker.")?,
-            config_info: gauges(&r, "decant_config_info", "The configuration in force.", &["sha256"])?,
-            watch: gauge(
-                &r,
-                "decant_allocator_watch_connected",
-                "Whether the allocator's leases are followed.",
-            )?,
-            ca_not_after: gauge(&r, "decant_ca_not_after_seconds", "When the CA ends, in Unix time.")?,
+            ca_not_after: gauge(&r, &CA_NOT_AFTER)?,
+            resident: gauge(&r, &RESIDENT)?,
+            exchanges: counters(&r, &EXCHANGES)?,
+            exchange_seconds: histogram(&r, &EXCHANGE_SECONDS)?,
+            upstream_seconds: histogram(&r, &UPSTREAM_SECONDS)?,
+            body_bytes: counters(&r, &BODY_BYTES)?,
+            held_bytes: gauges(&r, &HELD_BYTES)?,
+            findings: counters(&r, &FINDINGS)?,
+            blocks: counters(&r, &BLOCKS)?,
+            connections: gauges(&r, &CONNECTIONS)?,
+            upstream_errors: counters(&r, &UPSTREAM_ERRORS)?,
+            shed: counters(&r, &SHED)?,
+            leaves: counters(&r, &LEAVES)?,
+            log_dropped: counters(&r, &LOG_DROPPED)?,
+            reloads: counters(&r, &RELOADS)?,
+            config_info: gauges(&r, &CONFIG_INFO)?,
+            watch: gauge(&r, &WATCH)?,
             bottles: Mutex::default(),
             bottles_max,
             registry: r,
         };
         metrics.start_at_zero();
-        let build =
-            gauges(&metrics.registry, "decant_build_info", "Version and rule pack.", &["version", "pack"])?;
+        let build = gauges(&metrics.registry, &BUILD_INFO)?;
         build.with_label_values(&[env!("CARGO_PKG_VERSION"), pack]).set(1);
-        gauge(&metrics.registry, "decant_worker_up", "Whether a worker serves.")?.set(1);
+        gauge(&metrics.registry, &WORKER_UP)?.set(1);
         Ok(metrics)
     }
 
@@ -152,6 +175,11 @@ impl Metrics {
         for result in ["minted", "cached"] {
             self.leaves.with_label_values(&[result]).inc_by(0);
         }
+        // An increase is seen only of what was there before.
+        for result in ["ok", "refused"] {
+            self.reloads.with_label_values(&[result]).inc_by(0);
+        }
+        self.log_dropped.with_label_values(&["findings"]).inc_by(0);
     }
 
     /// Which configuration is in force.
@@ -217,31 +245,27 @@ fn resident_bytes() -> Option<i64> {
     Some(pages * i64::try_from(rustix::param::page_size()).ok()?)
 }
 
-fn counters(
-    r: &Registry,
-    name: &str,
-    help: &str,
-    labels: &[&str],
-) -> Result<IntCounterVec, prometheus::Error> {
-    let vec = IntCounterVec::new(Opts::new(name, help), labels)?;
+fn counters(r: &Registry, series: &Series) -> Result<IntCounterVec, prometheus::Error> {
+    let vec = IntCounterVec::new(Opts::new(series.name, series.help), series.labels)?;
     r.register(Box::new(vec.clone()))?;
     Ok(vec)
 }
 
-fn gauges(r: &Registry, name: &str, help: &str, labels: &[&str]) -> Result<IntGaugeVec, prometheus::Error> {
-    let vec = IntGaugeVec::new(Opts::new(name, help), labels)?;
+fn gauges(r: &Registry, series: &Series) -> Result<IntGaugeVec, prometheus::Error> {
+    let vec = IntGaugeVec::new(Opts::new(series.name, series.help), series.labels)?;
     r.register(Box::new(vec.clone()))?;
     Ok(vec)
 }
 
-fn gauge(r: &Registry, name: &str, help: &str) -> Result<IntGauge, prometheus::Error> {
-    let gauge = IntGauge::new(name, help)?;
+fn gauge(r: &Registry, series: &Series) -> Result<IntGauge, prometheus::Error> {
+    let gauge = IntGauge::new(series.name, series.help)?;
     r.register(Box::new(gauge.clone()))?;
     Ok(gauge)
 }
 
-fn histogram(r: &Registry, name: &str, help: &str) -> Result<Histogram, prometheus::Error> {
-    let histogram = Histogram::with_opts(HistogramOpts::new(name, help).buckets(SECONDS.to_vec()))?;
+fn histogram(r: &Registry, series: &Series) -> Result<Histogram, prometheus::Error> {
+    let options = HistogramOpts::new(series.name, series.help).buckets(SECONDS.to_vec());
+    let histogram = Histogram::with_opts(options)?;
     r.register(Box::new(histogram.clone()))?;
     Ok(histogram)
 }

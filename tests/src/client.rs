@@ -29,6 +29,9 @@ const WINDOW_BYTES: u32 = 4 * 1024 * 1024;
 /// HTTP/1 header fields a client takes.
 const HEADER_COUNT: usize = 512;
 
+/// Largest header list a client takes over HTTP/2, in bytes.
+const HEADER_LIST_BYTES: u32 = 256 * 1024;
+
 /// Most of a body that [`read_all`] keeps, in bytes.
 const KEPT_BYTES: usize = 4 * 1024 * 1024;
 
@@ -197,6 +200,7 @@ impl Connection {
             let (sender, connection) = http2::Builder::new(TokioExecutor::new())
                 .initial_stream_window_size(WINDOW_BYTES)
                 .initial_connection_window_size(WINDOW_BYTES)
+                .max_header_list_size(HEADER_LIST_BYTES)
                 .handshake(stream)
                 .await
                 .expect("an HTTP/2 opening");

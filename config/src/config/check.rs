@@ -68,16 +68,22 @@ fn disjoint(bottles: &[Bottle], cx: &mut Cx) {
         }
         let shares =
             |other: &&(IpNet, usize)| other.1 != index && bottles[other.1].arrives_with(&bottles[index]);
-        if let Some((_, other)) = around.iter().find(shares) {
-            overlapping(&bottles[index.min(*other)], &bottles[index.max(*other)], cx);
+        if let Some(outer) = around.iter().find(shares) {
+            let ((earlier, first), (later, second)) = in_order(*outer, (source, index));
+            overlapping((&bottles[first], earlier), (&bottles[second], later), cx);
         }
         around.push((source, index));
     }
 }
 
-fn overlapping(earlier: &Bottle, later: &Bottle, cx: &mut Cx) {
+/// In the order of the bottles that the sources are of.
+fn in_order(a: (IpNet, usize), b: (IpNet, usize)) -> ((IpNet, usize), (IpNet, usize)) {
+    if a.1 < b.1 { (a, b) } else { (b, a) }
+}
+
+fn overlapping((earlier, theirs): (&Bottle, IpNet), (later, ours): (&Bottle, IpNet), cx: &mut Cx) {
     let message = format!(
-        "the sources of bottle `{}` overlap those of `{}` at {}: no connection may fit two bottles",
+        "the source {ours} of bottle `{}` overlaps {theirs} of `{}` at {}: no connection may fit two bottles",
         later.name, earlier.name, earlier.at
     );
     cx.problem(&later.at, message);

@@ -9,6 +9,7 @@ use crate::rule::{Context, Ignore, Rule};
 use crate::set::RuleSetBuilder;
 
 mod cases;
+mod oracle;
 
 fn rule(id: &str, pattern: &str) -> Rule {
     Rule { id: id.to_owned(), pattern: pattern.to_owned(), ..Rule::default() }

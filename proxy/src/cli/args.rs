@@ -7,7 +7,7 @@ use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
 /// The egress gateway of a host that runs coding agents in sandboxes.
 #[derive(Parser)]
-#[command(name = "decant", version, disable_help_subcommand = true)]
+#[command(name = "decant", version = super::version(), disable_help_subcommand = true)]
 pub(super) struct Args {
     #[command(subcommand)]
     pub(super) command: Command,
@@ -34,10 +34,10 @@ pub(super) enum Command {
 #[derive(ClapArgs)]
 pub(super) struct ConfigArgs {
     /// A configuration file, or a folder of them; later ones win [default: embedded]
-    #[arg(long, value_name = "FILE|DIR")]
+    #[arg(long, value_name = "FILE|DIR", global = true)]
     pub(super) config: Vec<PathBuf>,
     /// Where the CA, logs and keys are kept [default: the XDG state folder; /var/lib/decant for root]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", global = true)]
     pub(super) state_dir: Option<PathBuf>,
 }
 

@@ -1,15 +1,19 @@
 //! Whether a client that has stopped sending is still there.
 //!
 //! HTTP/1.1 allows a client to close its sending side and wait for the answer (RFC 9112 §9.6); one that has vanished
-//! looks just the same. A client that has finished sending therefore counts as gone when nothing could be written to
-//! it for a while. Invariant: a client that sends on, or to which bytes go out, is never taken for gone.
+//! looks just the same. The server would either end such a connection at once or not look at all. So the end of the
+//! client's bytes is kept from it while an answer is due, and a client that has finished sending counts as gone when
+//! nothing could be written to it for a while. Invariant: a client that sends on, or to which bytes go out, is never
+//! taken for gone.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use http_body::{Body, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
@@ -20,6 +24,8 @@ pub(crate) struct Presence {
     /// When the client finished sending, or was last written to since.
     last: Mutex<Option<Instant>>,
     finished: Notify,
+    /// A request has come and its answer is not out.
+    answer_due: AtomicBool,
 }
 
 impl Presence {
@@ -35,6 +41,12 @@ impl Presence {
         }
     }
 
+    /// Notes that a request has come; its answer is due as long as the result lives.
+    pub(crate) fn answer_due(self: &Arc<Self>) -> Due {
+        self.answer_due.store(true, Ordering::Relaxed);
+        Due(self.clone())
+    }
+
     fn finish(&self) {
         self.last.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(Instant::now);
         self.finished.notify_one();
@@ -44,6 +56,50 @@ impl Presence {
         if let Some(last) = self.last.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
             *last = Instant::now();
         }
+    }
+}
+
+/// An answer is due to a client.
+#[derive(Debug)]
+pub(crate) struct Due(Arc<Presence>);
+
+impl Due {
+    /// It is, until this body is out or dropped.
+    pub(crate) fn with<B>(self, body: B) -> Answer<B> {
+        Answer { body, _due: self }
+    }
+}
+
+impl Drop for Due {
+    fn drop(&mut self) {
+        self.0.answer_due.store(false, Ordering::Relaxed);
+    }
+}
+
+/// The body of an answer that is due.
+#[derive(Debug)]
+pub(crate) struct Answer<B> {
+    body: B,
+    _due: Due,
+}
+
+impl<B: Body + Unpin> Body for Answer<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 
@@ -84,6 +140,10 @@ impl<IO: AsyncRead + Unpin> AsyncRead for Watched<IO> {
         let read = Pin::new(&mut self.inner).poll_read(cx, buf);
         if matches!(read, Poll::Ready(Ok(()))) && room > 0 && buf.filled().len() == filled {
             self.presence.finish();
+            if self.presence.answer_due.load(Ordering::Relaxed) {
+                // The end is met again by whoever reads on when the answer is out.
+                return Poll::Pending;
+            }
         }
         read
     }
@@ -141,5 +201,17 @@ mod tests {
         let began = Instant::now();
         presence.gone(LIMIT).await;
         assert_eq!(began.elapsed().as_secs(), LIMIT.as_secs(), "counted from the last byte that went out");
+    }
+
+    #[tokio::test]
+    async fn an_end_is_kept_back_only_while_an_answer_is_due() {
+        let (client, ours) = duplex(64);
+        let (mut watched, presence) = Watched::new(ours);
+        drop(client);
+        let answer = presence.answer_due().with(());
+        let mut byte = [0];
+        assert!(futures_util::poll!(std::pin::pin!(watched.read(&mut byte))).is_pending());
+        drop(answer);
+        assert_eq!(watched.read(&mut byte).await.unwrap(), 0);
     }
 }

@@ -34,11 +34,12 @@ use crate::tls;
 pub(crate) async fn outer(stream: TcpStream, connection: Arc<Connection>) {
     let gateway = connection.gateway.clone();
     let drain = connection.drain.clone();
-    let service = service_fn(move |request| {
-        let connection = connection.clone();
-        async move { Ok::<_, Infallible>(outer_request(&connection, request).await) }
-    });
     let (stream, presence) = Watched::new(stream);
+    let watching = presence.clone();
+    let service = service_fn(move |request| {
+        let (connection, due) = (connection.clone(), watching.answer_due());
+        async move { Ok::<_, Infallible>(outer_request(&connection, request).await.map(|body| due.with(body))) }
+    });
     let served = h1_builder(&gateway).serve_connection(TokioIo::new(stream), service).with_upgrades();
     let served = until_drained(served, drain, http1::UpgradeableConnection::graceful_shutdown);
     while_present(served, &presence, &gateway).await;
@@ -60,23 +61,27 @@ where
 {
     let gateway = tunnel.connection.gateway.clone();
     let drain = tunnel.connection.drain.clone();
-    let service = service_fn(move |request| {
-        let tunnel = tunnel.clone();
-        async move { Ok::<_, Infallible>(inner_request(&tunnel, request).await) }
-    });
     if h2 {
+        let service = service_fn(move |request| {
+            let tunnel = tunnel.clone();
+            async move { Ok::<_, Infallible>(inner_request(&tunnel, request).await) }
+        });
         let served = h2_builder(&gateway).serve_connection(TokioIo::new(io), service);
         report(until_drained(served, drain, http2::Connection::graceful_shutdown).await);
     } else {
         let (io, presence) = Watched::new(io);
+        let watching = presence.clone();
+        let service = service_fn(move |request| {
+            let (tunnel, due) = (tunnel.clone(), watching.answer_due());
+            async move { Ok::<_, Infallible>(inner_request(&tunnel, request).await.map(|body| due.with(body))) }
+        });
         let served = h1_builder(&gateway).serve_connection(TokioIo::new(io), service);
         let served = until_drained(served, drain, http1::Connection::graceful_shutdown);
         while_present(served, &presence, &gateway).await;
     }
 }
 
-/// Drives an HTTP/1.1 connection, and drops it once its client is gone: the server itself does not look, since it lets
-/// clients finish sending first.
+/// Drives an HTTP/1.1 connection, and drops it once its client is gone.
 async fn while_present(
     served: impl Future<Output = Result<(), hyper::Error>>,
     presence: &Presence,
@@ -120,7 +125,6 @@ fn h1_builder(gateway: &Gateway) -> http1::Builder {
         .max_headers(limits.header_count)
         .max_header_size(limits.header_bytes)
         .max_buf_size(limits.buffer_bytes)
-        .half_close(true)
         .preserve_header_case(true)
         .auto_date_header(false);
     builder

@@ -123,6 +123,12 @@ impl Inspector {
         Ok(())
     }
 
+    /// Takes into account that the body broke off: what was scanned as it came is cleared then, or blocked; what a
+    /// decoder has not finished with never is.
+    pub(crate) fn break_off(&mut self) -> Result<(), Blocked> {
+        if self.stages.is_empty() { self.finish() } else { Ok(()) }
+    }
+
     /// Wire bytes whose scan is complete.
     pub(crate) fn taken(&self) -> u64 {
         self.taken

@@ -176,7 +176,11 @@ fn throughput() {
             );
         }
     }
-    println!("{} hits, {} troubles", judge.hits.lock().unwrap().len(), judge.troubles.lock().unwrap().len());
+    println!("{} hits, {} troubles", count(&judge.hits), count(&judge.troubles));
+}
+
+fn count<T>(list: &std::sync::Mutex<Vec<T>>) -> usize {
+    list.lock().expect("no test has panicked").len()
 }
 
 fn report(body: &str, coding: &str, wire: u64, decoded: u64, time: Duration) {
@@ -221,5 +225,5 @@ fn heads() {
     for _ in 0..rounds {
         head.request(&Method::POST, &uri, &headers).expect("everything passes");
     }
-    println!("{:?} a head, {} hits", start.elapsed() / rounds, judge.hits.lock().unwrap().len());
+    println!("{:?} a head, {} hits", start.elapsed() / rounds, count(&judge.hits));
 }

@@ -132,8 +132,10 @@ impl<B: RequestBody> Body for Outgoing<B> {
         self.body.as_ref().is_none_or(B::is_end_stream)
     }
 
+    /// No length for an empty body: over HTTP/2 hyper would write one that the client did not send.
     fn size_hint(&self) -> SizeHint {
-        self.body.as_ref().map_or_else(|| SizeHint::with_exact(0), B::size_hint)
+        let body = self.body.as_ref().filter(|body| !body.is_end_stream());
+        body.map_or_else(SizeHint::default, B::size_hint)
     }
 }
 

@@ -24,7 +24,7 @@ use own::is_own;
 pub(crate) struct AddressSettings {
     /// Networks beyond the public ones. Loopback counts only if a network within it stands here.
     pub(crate) allow: Vec<IpNet>,
-    /// Networks that are never reached, whatever `allow` says: where bottles live.
+    /// Networks that are never reached, whatever `allow` says.
     pub(crate) refuse: Vec<IpNet>,
     /// The gateway's own listeners: dialling them would be a loop.
     pub(crate) listeners: Vec<SocketAddr>,
@@ -35,7 +35,7 @@ pub(crate) struct AddressSettings {
 pub(crate) enum Refusal {
     /// The metadata service of a cloud, or a link-local address, where they live.
     Metadata,
-    /// In a network that is always refused, such as the one that bottles are given.
+    /// In a network of bottles, or one that configuration refuses.
     Reserved,
     /// A listener of the gateway itself.
     Loop,
@@ -53,7 +53,7 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Metadata => "it is link-local or a cloud's metadata service, which is never reached",
-            Self::Reserved => "it lies in a network of other bottles, which is never reached",
+            Self::Reserved => "it lies in a network of bottles, or one that upstream.addresses.refuse names",
             Self::Loop => "the gateway itself listens there",
             Self::Own => "it belongs to the machine that the gateway runs on",
             Self::Loopback => "it is loopback, which upstream.addresses.allow does not name",

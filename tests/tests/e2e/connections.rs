@@ -185,7 +185,7 @@ async fn descriptors_come_back_when_clients_vanish() {
     // An origin that accepts and never answers.
     let (address, _serving) =
         scripted(Some(tls), |mut stream| async move { while read_request(&mut stream).await {} }).await;
-    let gateway = setup().host(ONE).trust(&ca).start().await;
+    let gateway = setup().host(ONE).trust(&ca).section("limits: {half_closed_timeout: 1s}").start().await;
     let client = gateway.client();
     let authority = format!("{ONE}:{}", address.port());
     let before = gateway.worker().descriptors();

