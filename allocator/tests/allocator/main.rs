@@ -1,4 +1,38 @@
 //! The allocator from outside: the real binary, its sockets, and engines that are real or speak as one.
+//!
+//! | what went wrong elsewhere | held by |
+//! |---|---|
+//! | draws that collide at the birthday rate | `api::forty_at_once_never_share_a_port_up_to_the_last_one` |
+//! | a probe that is blind in another network namespace | `dialects::published_and_planned_ports_are_passed_over`, `chaos --launcher container` |
+//! | a probe of loopback alone, or with `SO_REUSEADDR` | `host::probe::tests::a_strict_dual_stack_bind_meets_every_holder` |
+//! | one of two texts of a port conflict unknown | `engine::refusal` tests, `api::a_reported_port_is_swapped_in_the_same_lease` |
+//! | outgoing connections take ports of the range | `chaos::leased_ports_survive_churn_squatters_and_kills`, `status::tests::each_trouble_has_its_code` |
+//! | a port given again while its container still stops | `docker::a_lease_publishes_and_gives_its_port_back_when_the_container_has_ended` |
+//! | listeners that were there first | `api::listeners_that_were_there_first_are_passed_over` |
+//! | a range inside the kernel's own | `cli::exit_codes_tell_what_went_wrong` |
+//! | a second release frees the next owner's port | `api::a_holder_that_returns_too_late_touches_nobody` |
+//! | a draw takes a number that somebody asks for by name | `pool::ports::tests::a_number_asked_for_is_that_or_nothing` |
+//! | IPv4 and IPv6 published at different numbers | `dialects::published_and_planned_ports_are_passed_over` |
+//! | ports that the kernel is told to reserve are skipped | `host::sysctl` tests |
+//! | a phantom port that only a start finds | `book::tests::a_reported_port_is_swapped_in_place_and_quarantined_for_longer_each_time` |
+//! | an empty pool, and somebody else's session stopped for it | `api::exhaustion_names_the_pool_its_counts_and_its_holders` |
+//! | an engine's words for an overlap unknown; list, then create | `dialects::every_engine_s_refusal_of_a_subnet_leads_to_the_next` |
+//! | two networks of one name | `dialects::networks_of_one_name_are_told_apart_by_id` |
+//! | the engine's own pools used up | `dialects::the_engine_s_own_pools_are_never_asked` |
+//! | sessions that died keep the pool | `dialects::eighty_six_dead_sessions_do_not_keep_the_pool` |
+//! | a network pruned before its first container | `dialects::a_pruned_network_is_restored_at_the_event_and_after_a_broken_stream`, `docker::a_pruned_network_is_restored_and_routes_are_avoided` |
+//! | networks of other drivers and scopes, or malformed | `dialects::odd_networks_do_not_hide_the_others` |
+//! | a VPN's halves of the world, or a wide route, end everything | `world::tests::routes_inside_the_pool_block_and_routes_over_it_warn` |
+//! | a pool that meets the engine's defaults | `status::tests::each_trouble_has_its_code` |
+//! | a lost answer makes a second lease | `api::a_client_that_hangs_up_finds_its_lease_with_the_same_key` |
+//! | equal requests at once | `dialects::equal_keys_at_once_make_one_network` |
+//! | a death between listing and watching | `dialects::an_owner_that_dies_while_the_stream_is_broken_is_missed_all_the_same` |
+//! | an error while listing leaves what is known stale | `dialects::a_pruned_network_is_restored_at_the_event_and_after_a_broken_stream` |
+//! | clocks that jump or differ | `time` tests: no stamp of the engine's is used |
+//! | a reboot leaks everything | `reconcile::tests::after_a_reboot_leases_without_containers_end` |
+//! | a holder that returns overwrites the next; expiry left to others | `api::a_holder_that_returns_too_late_touches_nobody`, `api::leases_expire_and_their_ports_come_back` |
+//! | a stale socket, a live server displaced | `api::what_was_answered_survives_a_kill_and_a_live_server_is_not_displaced` |
+//! | a store that loses commits, or a vulnerable SQLite | `crash`, `ledger::tests::the_bundled_sqlite_is_one_that_keeps_what_it_commits` |
 
 mod api;
 mod chaos;
