@@ -10,6 +10,7 @@ mod serve;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::LazyLock;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use decant_config::Environment;
@@ -19,7 +20,7 @@ const WORKER_THREADS: usize = 2;
 
 /// Durable, atomic leases of host ports and session subnets
 #[derive(Debug, Parser)]
-#[command(name = "decant-allocator", version, max_term_width = 100, disable_help_subcommand = true)]
+#[command(name = "decant-allocator", version = version(), max_term_width = 100, disable_help_subcommand = true)]
 struct Args {
     #[command(subcommand)]
     command: Command,
@@ -119,6 +120,16 @@ async fn dispatch(command: Command) -> Result<ExitCode, Failure> {
             Ok(ExitCode::SUCCESS)
         }
     }
+}
+
+/// The version, with the commit where the build was told it (`DECANT_COMMIT`).
+fn version() -> &'static str {
+    static VERSION: LazyLock<String> = LazyLock::new(|| {
+        let version = env!("CARGO_PKG_VERSION");
+        let commit = option_env!("DECANT_COMMIT").filter(|commit| !commit.is_empty());
+        commit.map_or_else(|| version.to_owned(), |commit| format!("{version} ({commit})"))
+    });
+    &VERSION
 }
 
 fn environment() -> Environment {

@@ -14,6 +14,7 @@ mod scan;
 use std::ffi::OsString;
 use std::fmt;
 use std::process::ExitCode;
+use std::sync::LazyLock;
 
 use clap::Parser as _;
 use clap::error::ErrorKind;
@@ -90,6 +91,16 @@ fn usage(error: &clap::Error) -> ExitCode {
     let _ = error.print();
     let fine = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
     ExitCode::from(if fine { Exit::Fine } else { Exit::Usage } as u8)
+}
+
+/// The version, with the commit where the build was told it (`DECANT_COMMIT`).
+fn version() -> &'static str {
+    static VERSION: LazyLock<String> = LazyLock::new(|| {
+        let version = env!("CARGO_PKG_VERSION");
+        let commit = option_env!("DECANT_COMMIT").filter(|commit| !commit.is_empty());
+        commit.map_or_else(|| version.to_owned(), |commit| format!("{version} ({commit})"))
+    });
+    &VERSION
 }
 
 /// `text` with control characters escaped, for terminals.

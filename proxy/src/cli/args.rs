@@ -7,7 +7,7 @@ use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
 /// The egress gateway of a host that runs coding agents in sandboxes.
 #[derive(Parser)]
-#[command(name = "decant", version, disable_help_subcommand = true)]
+#[command(name = "decant", version = super::version(), disable_help_subcommand = true)]
 pub(super) struct Args {
     #[command(subcommand)]
     pub(super) command: Command,
