@@ -152,6 +152,11 @@ impl Metrics {
         for result in ["minted", "cached"] {
             self.leaves.with_label_values(&[result]).inc_by(0);
         }
+        // An increase is seen only of what was there before.
+        for result in ["ok", "refused"] {
+            self.reloads.with_label_values(&[result]).inc_by(0);
+        }
+        self.log_dropped.with_label_values(&["findings"]).inc_by(0);
     }
 
     /// Which configuration is in force.

@@ -1,0 +1,314 @@
+"""The lab: the appliance on images made here, a world outside in one container, and bottles.
+
+Everything it makes carries its own name and lives in its own network range, and is gone at the end. Traffic goes to what it
+made and to nothing else. What takes long to make (the Debian folder of bottles) is kept in the target folder.
+"""
+
+import contextlib
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+import urllib.request
+import zipfile
+from pathlib import Path
+
+CONTAINERS = Path(__file__).resolve().parent.parent
+TESTS = CONTAINERS / "tests"
+TARGET = Path(os.environ.get("CARGO_TARGET_DIR", CONTAINERS.parent / "target")).resolve()
+PROGRAMS = Path(os.environ.get("DECANT_PROGRAMS", TARGET / "x86_64-unknown-linux-gnu/release"))
+
+NAME = "decant-test"
+IMAGE = f"{NAME}:run"
+BOTTLE_IMAGE = f"{NAME}-bottle:run"
+PROMETHEUS_IMAGE = f"{NAME}-prometheus:run"
+UPLINK, HOST_ON_UPLINK, GATEWAY, ORIGIN = "10.201.0.0/28", "10.201.0.1", "10.201.0.2", "10.201.0.5"
+POOL = "10.201.128.0/17"
+ADMIN_PORT, ALLOCATOR_PORT, PROMETHEUS_PORT, HOST_PORT = 28190, 28191, 28090, 28777
+DEBIAN = ["ca-certificates", "curl", "git", "iproute2", "python3", "python3-pip"]
+# A fixed address that answers for one name, for the tests of addresses.
+ZONE = {"metadata.test": "169.254.169.254", "host.test": HOST_ON_UPLINK, "gateway.test": GATEWAY}
+
+GATEWAY_OVERLAY = """
+version: 1
+listen: {{admin_from: [127.0.0.0/8, {uplink}]}}
+upstream:
+  roots: [bundled, ../test-ca.pem]
+  addresses: {{allow: [10.201.0.0/16]}}
+bottles:
+  - {{name: fixed, sources: [192.0.2.77/32], token: {{env: FIXED_TOKEN}}, policy: open}}
+policies:
+  default:
+    routes:
+      - {{name: origin, hosts: [origin.test, alias.test, git.test, pypi.test, registry.test, "*.wild.test"]}}
+  open:
+    routes:
+      - {{name: anything, hosts: ["*"], ports: ["1-65535"]}}
+"""
+
+
+class Failed(Exception):
+    """A command that had to succeed and did not."""
+
+
+def run(*command, check=True, timeout=120, **options):
+    done = subprocess.run(
+        [str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout, **options
+    )
+    if check and done.returncode:
+        raise Failed(f"{command} ended with {done.returncode}:\n{done.stdout[-3000:]}")
+    return done.stdout.strip()
+
+
+def docker(*arguments, **options):
+    return run("docker", *arguments, **options)
+
+
+def until(what, condition, seconds=30, every=0.05):
+    """Waits for a condition that nothing announces; its value."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        with contextlib.suppress(Failed, OSError, ValueError, KeyError, IndexError):
+            found = condition()
+            if found:
+                return found
+        time.sleep(every)
+    raise AssertionError(f"not within {seconds} s: {what}")
+
+
+def get(url):
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        return answer.read().decode()
+
+
+def aws_key():
+    """Right in form, and nobody's: no whole key stands in the source."""
+    letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
+    return "AK" + "IA" + random.choice(letters[16:]) + "".join(random.choice(letters) for _ in range(15))
+
+
+class Bottle:
+    """A container that lives until its lease is released."""
+
+    def __init__(self, lab, name, policy=None, options=()):
+        self.lab, self.name = lab, f"{NAME}-{name}"
+        asked = ["--policy", policy] if policy else []
+        owner = ["--owner-pid", os.getpid()]
+        self.lease = json.loads(lab.allocator("acquire", "--internal", "--session", self.name, *asked, *owner))
+        self.start(options)
+
+    def start(self, options=()):
+        docker("run", "-d", "--name", self.name, "--label", f"{NAME}=1", *self.lease["docker_args"], *BOTTLE_OPTIONS,
+               "--volume", f"{TESTS}/attempt.py:/attempt.py:ro", "--tmpfs", "/data", *options, BOTTLE_IMAGE, "sleep", "infinity")
+
+    @property
+    def gateway(self):
+        return re.search(r"//([\d.]+):", self.lease["proxy"]["url"])[1]
+
+    @property
+    def subnet(self):
+        return self.lease["subnet"]["cidr"]
+
+    @property
+    def address(self):
+        form = "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}"
+        return docker("inspect", "--format", form, self.name)
+
+    def sh(self, command, check=False, timeout=120):
+        return docker("exec", self.name, "bash", "-c", command, check=check, timeout=timeout)
+
+    def attempt(self, words):
+        return self.sh(f"python3 /attempt.py {words}")
+
+    def remove(self):
+        docker("rm", "-f", self.name, check=False)
+        self.lab.allocator("release", self.lease["id"], check=False)
+
+
+# As `containers/bottle` starts them.
+BOTTLE_OPTIONS = ["--cap-drop", "NET_ADMIN", "--security-opt", "no-new-privileges:true"]
+
+
+class Lab:
+    def __init__(self):
+        # Not below the target folder: the paths of Unix sockets have 108 bytes.
+        self.dir = Path(tempfile.mkdtemp(prefix=f"{NAME}-", dir=os.environ.get("DECANT_TEST_DIR", "/var/tmp")))
+        self.client = self.dir / "decant-allocator"
+        self.bottles = []
+
+    # ---- images
+
+    def images(self):
+        source = ["--from", PROGRAMS] if (PROGRAMS / "decant").exists() else []
+        run(CONTAINERS / "build", "--tag", IMAGE, *source, timeout=1800)
+        self.bottle_image()
+        with tempfile.TemporaryDirectory() as context:
+            shutil.copy(shutil.which("prometheus"), context)
+            Path(context, "Dockerfile").write_text(
+                f"FROM {BOTTLE_IMAGE}\nCOPY prometheus /usr/bin/\nRUN install -d -o 65534 /prometheus\n"
+                "USER 65534\nENTRYPOINT [\"/usr/bin/prometheus\"]\n"
+            )
+            docker("build", "--quiet", "--tag", PROMETHEUS_IMAGE, context)
+
+    def bottle_image(self):
+        if docker("image", "ls", "--quiet", BOTTLE_IMAGE):
+            return
+        folder = TARGET / "containers-test/rootfs"
+        if not (folder / "usr/bin/skopeo").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            run("debootstrap", "--variant=minbase", f"--include={','.join(DEBIAN)}", "bookworm", folder,
+                "http://deb.debian.org/debian", timeout=900)
+            # Its dependencies name a package that several provide, which debootstrap cannot choose among.
+            run("chroot", folder, "apt-get", "-y", "-qq", "install", "--no-install-recommends", "skopeo", timeout=300)
+        archive = subprocess.Popen(["tar", "-C", folder, "--exclude=./var/cache/apt", "--exclude=./var/lib/apt/lists", "-c", "."],
+                                   stdout=subprocess.PIPE)
+        docker("import", "-", BOTTLE_IMAGE, stdin=archive.stdout, timeout=600)
+
+    # ---- the world outside
+
+    def certificates(self):
+        names = ["test", "*.test", "*.wild.test"]
+        (self.dir / "config").mkdir()
+        (self.dir / "origin").mkdir()
+        subject = ",".join(f"DNS:{name}" for name in names) + f",IP:{ORIGIN}"
+        ca, origin = self.dir / "origin/ca.key", self.dir / "origin"
+        run("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
+            "-keyout", ca, "-out", self.dir / "config/test-ca.pem", "-subj", "/CN=the lab")
+        run("openssl", "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+            "-keyout", origin / "key.pem", "-out", origin / "request.pem", "-subj", "/CN=test")
+        (origin / "extensions").write_text(f"subjectAltName={subject}\nextendedKeyUsage=serverAuth\n")
+        run("openssl", "x509", "-req", "-days", "2", "-in", origin / "request.pem", "-CA", self.dir / "config/test-ca.pem",
+            "-CAkey", ca, "-CAcreateserial", "-extfile", origin / "extensions", "-out", origin / "cert.pem")
+
+    def site(self):
+        """A repository to clone and an index with one package."""
+        site = self.dir / "origin/site"
+        package = site / "simple/demo"
+        package.mkdir(parents=True)
+        with zipfile.ZipFile(package / "demo-1.0-py3-none-any.whl", "w") as wheel:
+            wheel.writestr("demo.py", "answer = 42\n")
+            wheel.writestr("demo-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: demo\nVersion: 1.0\n")
+            wheel.writestr("demo-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+            wheel.writestr("demo-1.0.dist-info/RECORD", "")
+        (package / "index.html").write_text('<a href="demo-1.0-py3-none-any.whl">demo-1.0-py3-none-any.whl</a>\n')
+        work = self.dir / "work"
+        run("git", "init", "-q", work)
+        (work / "file").write_text("cloned\n")
+        run("git", "-C", work, "add", "file")
+        run("git", "-C", work, "-c", "user.name=lab", "-c", "user.email=lab@test", "commit", "-qm", "first")
+        run("git", "clone", "-q", "--bare", work, site / "demo.git")
+        run("git", "-C", site / "demo.git", "update-server-info")
+
+    def origin(self):
+        docker("run", "-d", "--name", f"{NAME}-origin", "--label", f"{NAME}=1", "--network", f"{NAME}-uplink", "--ip", ORIGIN,
+               "--volume", f"{TESTS}:/tests:ro", "--volume", f"{self.dir}/origin:/origin:ro",
+               "--env", f"ORIGIN_ADDRESS={ORIGIN}", "--env", f"ORIGIN_ZONE={json.dumps(ZONE)}",
+               BOTTLE_IMAGE, "python3", "/tests/origin.py", "/origin/cert.pem", "/origin/key.pem", "/origin/site")
+        until("the origin answers", lambda: self.seen() is not None)
+
+    def seen(self):
+        """What arrived outside so far."""
+        return json.loads(get(f"http://{ORIGIN}:8099/_seen"))
+
+    # ---- the appliance
+
+    def configure(self):
+        config = self.dir / "config"
+        shutil.copytree(CONTAINERS / "config/gateway", config / "gateway")
+        (config / "gateway/zz-lab.yaml").write_text(GATEWAY_OVERLAY.format(uplink=UPLINK))
+        text = (CONTAINERS / "config/allocator.yaml").read_text()
+        text = text.replace("decant-gateway", f"{NAME}-gateway").replace("10.252.0.0/16", POOL)
+        (config / "allocator.yaml").write_text(text.replace("drain: 30s", "drain: 1s, grace: 2s") + "ports: {range: 28800-28899}\n")
+        (self.dir / "resolv.conf").write_text(f"nameserver {ORIGIN}\n")
+        prometheus = self.dir / "prometheus"
+        shutil.copytree(CONTAINERS / "prometheus", prometheus)
+        scrape = (prometheus / "prometheus.yml").read_text()
+        scrape = scrape.replace(":9190", f":{ADMIN_PORT}").replace(":9191", f":{ALLOCATOR_PORT}")
+        (prometheus / "prometheus.yml").write_text(re.sub(r"_interval: \d+s", "_interval: 1s", scrape))
+
+    def environment(self):
+        return {
+            **os.environ,
+            "DECANT_NAME": NAME,
+            "DECANT_IMAGE": IMAGE,
+            "DECANT_PROMETHEUS_IMAGE": PROMETHEUS_IMAGE,
+            "DECANT_UPLINK_SUBNET": UPLINK,
+            "DECANT_UPLINK_ADDRESS": GATEWAY,
+            "DECANT_ADMIN_PORT": str(ADMIN_PORT),
+            "DECANT_ALLOCATOR_PORT": str(ALLOCATOR_PORT),
+            "DECANT_PROMETHEUS_PORT": str(PROMETHEUS_PORT),
+            "DECANT_CONFIG_DIR": str(self.dir / "config"),
+            "DECANT_PROMETHEUS_DIR": str(self.dir / "prometheus"),
+            "DECANT_RESOLV_CONF": str(self.dir / "resolv.conf"),
+            "DECANT_RUN_DIR": str(self.dir / "run"),
+            "DECANT_STATE_DIR": str(self.dir / "state"),
+            "XDG_CACHE_HOME": str(self.dir / "cache"),
+        }
+
+    def compose(self, *arguments):
+        return run("docker-compose", "--project-name", NAME, "--file", CONTAINERS / "compose.yaml", *arguments, env=self.environment())
+
+    def up(self):
+        self.images()
+        self.certificates()
+        self.site()
+        self.configure()
+        run(CONTAINERS / "up", "gateway", "allocator", "prometheus", env=self.environment(), timeout=180)
+        self.origin()
+        made = docker("create", IMAGE)
+        docker("cp", f"{made}:/usr/bin/decant-allocator", self.client)
+        docker("rm", made)
+
+    def allocator(self, verb, *arguments, check=True):
+        return run(self.client, verb, "--socket", self.dir / "run/allocator.sock", *arguments, check=check)
+
+    def ready(self):
+        return get(f"http://127.0.0.1:{ADMIN_PORT}/readyz")
+
+    def bottle(self, name, policy=None, options=()):
+        bottle = Bottle(self, name, policy, options)
+        self.bottles.append(bottle)
+        return bottle
+
+    def prometheus(self, query):
+        url = f"http://127.0.0.1:{PROMETHEUS_PORT}/api/v1/query?" + urllib.parse.urlencode({"query": query})
+        return json.loads(get(url))["data"]["result"]
+
+    def pid(self, service):
+        return int(docker("inspect", "--format", "{{.State.Pid}}", f"{NAME}-{service}"))
+
+    def down(self):
+        for bottle in self.bottles:
+            bottle.remove()
+        with contextlib.suppress(AssertionError):
+            until("leases end", lambda: not docker("network", "ls", "-q", "--filter", "label=decant.session", check=True)
+                  or not self.networks(), seconds=20, every=0.2)
+        sweep(self)
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+    def networks(self):
+        return lab_networks()
+
+
+def lab_networks():
+    """The networks of this lab's leases, by the sessions that they are labelled with."""
+    listed = docker("network", "ls", "--filter", "label=decant.session", "--format", "{{.ID}} {{.Label \"decant.session\"}}")
+    return [line.split()[0] for line in listed.splitlines() if line.partition(" ")[2].startswith(NAME)]
+
+
+def sweep(lab=None):
+    """Removes what this run, or one that was broken off, has left."""
+    owned = docker("ps", "-aq", "--filter", f"label={NAME}")
+    if owned:
+        docker("rm", "-f", *owned.split())
+    if lab:
+        lab.compose("down", "--volumes", "--timeout", "5")
+    for service in ("gateway", "allocator", "prometheus"):
+        docker("rm", "-f", f"{NAME}-{service}", check=False)
+    for network in [*lab_networks(), f"{NAME}-uplink"]:
+        docker("network", "rm", network, check=False)
