@@ -4,7 +4,9 @@ Everything it makes carries its own name and lives in its own network range, and
 made and to nothing else. What takes long to make (the Debian folder of bottles) is kept in the target folder.
 """
 
+import atexit
 import contextlib
+import hashlib
 import json
 import os
 import random
@@ -13,6 +15,7 @@ import shutil
 import subprocess
 import tempfile
 import time
+import urllib.parse
 import urllib.request
 import zipfile
 from pathlib import Path
@@ -29,7 +32,10 @@ PROMETHEUS_IMAGE = f"{NAME}-prometheus:run"
 UPLINK, HOST_ON_UPLINK, GATEWAY, ORIGIN = "10.201.0.0/28", "10.201.0.1", "10.201.0.2", "10.201.0.5"
 POOL = "10.201.128.0/17"
 ADMIN_PORT, ALLOCATOR_PORT, PROMETHEUS_PORT, HOST_PORT = 28190, 28191, 28090, 28777
+NAMES = ["origin.test", "alias.test", "git.test", "pypi.test", "registry.test"]
 DEBIAN = ["ca-certificates", "curl", "git", "iproute2", "python3", "python3-pip"]
+# The second factor of a bottle that none of the lab's is.
+TOKEN = "of-another-bottle"
 # A fixed address that answers for one name, for the tests of addresses.
 ZONE = {"metadata.test": "169.254.169.254", "host.test": HOST_ON_UPLINK, "gateway.test": GATEWAY}
 
@@ -40,11 +46,11 @@ upstream:
   roots: [bundled, ../test-ca.pem]
   addresses: {{allow: [10.201.0.0/16]}}
 bottles:
-  - {{name: fixed, sources: [192.0.2.77/32], token: {{env: FIXED_TOKEN}}, policy: open}}
+  - {{name: fixed, sources: [192.0.2.77/32], token: {{sha256: {token}}}, policy: open}}
 policies:
   default:
     routes:
-      - {{name: origin, hosts: [origin.test, alias.test, git.test, pypi.test, registry.test, "*.wild.test"]}}
+      - {{name: origin, hosts: [{names}, "*.wild.test"]}}
   open:
     routes:
       - {{name: anything, hosts: ["*"], ports: ["1-65535"]}}
@@ -97,8 +103,7 @@ class Bottle:
     def __init__(self, lab, name, policy=None, options=()):
         self.lab, self.name = lab, f"{NAME}-{name}"
         asked = ["--policy", policy] if policy else []
-        owner = ["--owner-pid", os.getpid()]
-        self.lease = json.loads(lab.allocator("acquire", "--internal", "--session", self.name, *asked, *owner))
+        self.lease = json.loads(lab.allocator("acquire", "--internal", "--session", self.name, *asked))
         self.start(options)
 
     def start(self, options=()):
@@ -172,7 +177,7 @@ class Lab:
     # ---- the world outside
 
     def certificates(self):
-        names = ["test", "*.test", "*.wild.test"]
+        names = [*NAMES, "*.wild.test"]
         (self.dir / "config").mkdir()
         (self.dir / "origin").mkdir()
         subject = ",".join(f"DNS:{name}" for name in names) + f",IP:{ORIGIN}"
@@ -180,7 +185,7 @@ class Lab:
         run("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
             "-keyout", ca, "-out", self.dir / "config/test-ca.pem", "-subj", "/CN=the lab")
         run("openssl", "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
-            "-keyout", origin / "key.pem", "-out", origin / "request.pem", "-subj", "/CN=test")
+            "-keyout", origin / "key.pem", "-out", origin / "request.pem", "-subj", "/CN=origin.test")
         (origin / "extensions").write_text(f"subjectAltName={subject}\nextendedKeyUsage=serverAuth\n")
         run("openssl", "x509", "-req", "-days", "2", "-in", origin / "request.pem", "-CA", self.dir / "config/test-ca.pem",
             "-CAkey", ca, "-CAcreateserial", "-extfile", origin / "extensions", "-out", origin / "cert.pem")
@@ -220,7 +225,7 @@ class Lab:
     def configure(self):
         config = self.dir / "config"
         shutil.copytree(CONTAINERS / "config/gateway", config / "gateway")
-        (config / "gateway/zz-lab.yaml").write_text(GATEWAY_OVERLAY.format(uplink=UPLINK))
+        (config / "gateway/zz-lab.yaml").write_text(GATEWAY_OVERLAY.format(uplink=UPLINK, names=", ".join(NAMES), token=hashlib.sha256(TOKEN.encode()).hexdigest()))
         text = (CONTAINERS / "config/allocator.yaml").read_text()
         text = text.replace("decant-gateway", f"{NAME}-gateway").replace("10.252.0.0/16", POOL)
         (config / "allocator.yaml").write_text(text.replace("drain: 30s", "drain: 1s, grace: 2s") + "ports: {range: 28800-28899}\n")
@@ -312,3 +317,17 @@ def sweep(lab=None):
         docker("rm", "-f", f"{NAME}-{service}", check=False)
     for network in [*lab_networks(), f"{NAME}-uplink"]:
         docker("network", "rm", network, check=False)
+
+
+_shared = None
+
+
+def shared():
+    """The one lab of this run, brought up by the first test that asks for it and taken down at the end."""
+    global _shared
+    if _shared is None:
+        sweep()
+        _shared = Lab()
+        atexit.register(_shared.down)
+        _shared.up()
+    return _shared

@@ -1,0 +1,112 @@
+"""An ordinary day in a bottle: what is allowed works by the tools' own means, what is not is refused in words."""
+
+import json
+import time
+import unittest
+
+import lab
+from lab import BOTTLE_IMAGE, CONTAINERS, NAME, docker, run, until
+
+# What a bottle does, and what it must print at the end.
+WORKS = [
+    ("curl, https", "curl -sS https://origin.test/", "the origin"),
+    ("curl, http", "curl -sS http://origin.test/", "the origin"),
+    ("git", "git clone -q https://git.test/site/demo.git /data/demo && cat /data/demo/file", "cloned"),
+    (
+        "pip",
+        "pip install -q --no-cache-dir --break-system-packages --target /data/pip --index-url https://pypi.test/site/simple demo"
+        " && PYTHONPATH=/data/pip python3 -c 'import demo; print(demo.answer)'",
+        "42",
+    ),
+    ("a registry's client", "skopeo copy -q docker://registry.test/layer:2 dir:/data/image && ls -s /data/image | grep -c 2048", "1"),
+    ("who am I", "curl -sS http://decant.internal/whoami", f'"session":"{NAME}-demo"'),
+    ("the CA at hand", "curl -sS https://decant.internal/bundle.pem | cmp - /etc/decant/ca/bundle.pem && echo same", "same"),
+    ("its own network is not proxied", "echo $NO_PROXY", "10.201."),
+]
+# What it may not do, and the words that it is told.
+REFUSED = [
+    ("a host that nobody allowed", "curl -sS https://elsewhere.test/", "no route of policy `default` allows elsewhere.test"),
+    ("a secret in a body", "curl -sS -d key={secret} https://origin.test/", '"reason":"detector"'),
+    ("a secret, as git shows it", "git ls-remote https://git.test/site/{secret}.git", "Blocked by Decant: detector"),
+    ("a secret, as pip is told", "pip download --index-url https://pypi.test/{secret}/ demo", "403"),
+]
+
+
+class Demo(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.lab = lab.shared()
+        cls.bottle = cls.lab.bottle("demo")
+
+    def test_what_is_allowed_works(self):
+        for name, command, expected in WORKS:
+            with self.subTest(name):
+                self.assertIn(expected, self.bottle.sh(command))
+
+    def test_what_is_not_is_refused_in_words(self):
+        for name, command, words in REFUSED:
+            with self.subTest(name):
+                secret = lab.aws_key()
+                self.assertIn(words, self.bottle.sh(command.format(secret=secret)))
+                self.assertNotIn(secret, json.dumps(self.lab.seen()))
+
+    def test_the_launcher_runs_a_command_and_releases_everything(self):
+        before = set(self.lab.networks())
+        command = [CONTAINERS / "bottle", "--session", f"{NAME}-launcher", "--label", f"{NAME}=1", BOTTLE_IMAGE]
+        said = run(*command, "sh", "-c", "curl -sS https://origin.test/; grep CapEff /proc/self/status; exit 7", check=False,
+                   env=self.lab.environment())
+        self.assertIn("the origin", said)
+        # Docker's usual capabilities without NET_RAW.
+        self.assertIn("00000000a80405fb", said, "the usual capabilities without NET_RAW and NET_ADMIN")
+        until("its network is gone", lambda: set(self.lab.networks()) == before, 30)
+
+    def test_the_launcher_hands_on_the_exit_code(self):
+        command = [CONTAINERS / "bottle", "--session", f"{NAME}-code", "--label", f"{NAME}=1", BOTTLE_IMAGE, "sh", "-c", "exit 7"]
+        self.assertIn("7", run("bash", "-c", '"$@"; echo "code $?"', "-", *command, env=self.lab.environment()).splitlines()[-1])
+
+    def test_prometheus_has_scraped_both_and_the_blocks_alert_fires(self):
+        up = lambda: {one["metric"]["job"] for one in self.lab.prometheus("up == 1")}
+        until("both targets are up", lambda: up() == {"decant-gateway", "decant-allocator"}, 30)
+        asked = "for n in $(seq 30); do curl -sS -o /dev/null https://surge-$n.test/; done"
+        self.bottle.sh(asked)
+        firing = 'ALERTS{alertname="DecantBlocksSurge", alertstate="firing"}'
+        bottles = until("the alert fires", lambda: [one["metric"]["bottle"] for one in self.lab.prometheus(firing)], 30)
+        self.assertEqual(bottles, [self.bottle.lease["id"]])
+
+    def test_every_series_of_rules_and_dashboard_is_there(self):
+        from test_1_monitoring import PROMISED, used
+
+        # These have labels that only an event makes.
+        happen = {"decant_upstream_errors_total", "decant_memory_shed_total"}
+        there = {one["metric"]["__name__"].removesuffix("_bucket") for one in self.lab.prometheus('{__name__=~"decant_.+"}')}
+        self.assertEqual(used() - there - PROMISED - happen, set())
+
+
+class Image(unittest.TestCase):
+    """What the image promises by itself."""
+
+    @classmethod
+    def setUpClass(cls):
+        lab.shared()
+
+    def test_it_is_small_and_runs_as_nobody(self):
+        size, user, check = docker("image", "inspect", "--format", "{{.Size}}|{{.Config.User}}|{{.Config.Healthcheck.Test}}", lab.IMAGE).split("|")
+        self.assertLess(int(size), 25 << 20)
+        self.assertEqual((user, check), ("65532:65532", "[CMD /usr/bin/decant health]"))
+
+    def test_it_is_healthy_by_itself_on_read_only_files(self):
+        name = f"{NAME}-alone"
+        docker("run", "-d", "--name", name, "--label", f"{NAME}=1", "--read-only", "--cap-drop", "ALL", "--tmpfs", "/var/lib/decant:uid=65532,mode=0700",
+               "--volume", f"{lab.shared().dir}/resolv.conf:/etc/resolv.conf:ro", lab.IMAGE)
+        until("a request goes through", lambda: docker("exec", name, "/usr/bin/decant", "health") == "", 20)
+        docker("rm", "-f", name)
+
+    def test_both_programs_say_what_they_are(self):
+        label = docker("image", "inspect", "--format", '{{index .Config.Labels "org.opencontainers.image.version"}}', lab.IMAGE)
+        for program in ("decant", "decant-allocator"):
+            said = docker("run", "--rm", "--entrypoint", f"/usr/bin/{program}", lab.IMAGE, "--version")
+            self.assertRegex(said, rf"^{program} {label}( \([0-9a-f]{{12}}(-dirty)?\))?$")
+
+
+if __name__ == "__main__":
+    unittest.main()
