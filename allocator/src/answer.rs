@@ -121,6 +121,8 @@ pub(crate) fn docker_args(
             push("--dns", "127.0.0.1".to_owned());
             // Raw sockets can send what the network's rules do not look for.
             push("--cap-drop", "NET_RAW".to_owned());
+            push("--cap-drop", "NET_ADMIN".to_owned());
+            push("--security-opt", "no-new-privileges".to_owned());
         }
     }
     push("--label", format!("{LABEL_LEASE}={}", lease.id));

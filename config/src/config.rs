@@ -111,6 +111,8 @@ pub struct Upstream {
     pub resolve: BTreeMap<Name, Vec<IpAddr>>,
     /// Networks that may be dialled beyond the public ones.
     pub allow_addresses: Vec<IpNet>,
+    /// Networks that are never dialled, whatever is allowed.
+    pub refuse_addresses: Vec<IpNet>,
 }
 
 /// A set of root certificates.

@@ -5,6 +5,8 @@
 The same program runs on the host as the control: there it must reach what a bottle must not.
 """
 
+import concurrent.futures
+import itertools
 import os
 import socket
 import struct
@@ -71,14 +73,20 @@ def spoof(source, address, port):
         stream.connect((address, int(port)))
 
 
-def main():
-    verb, *arguments = sys.argv[1:]
+def outcome(words):
+    verb, *arguments = words
     try:
         {f.__name__: f for f in (tcp, udp, dns, ping, packet, spoof)}[verb](*arguments)
     except OSError as error:
-        print(f"not there: {error}")
-    else:
-        print("reached")
+        return f"not there: {error}"
+    return "reached"
+
+
+def main():
+    """Attempts that `--` separates are made at once, and told one a line in their order."""
+    attempts = [list(words) for ends, words in itertools.groupby(sys.argv[1:], lambda word: word == "--") if not ends]
+    with concurrent.futures.ThreadPoolExecutor(64) as pool:
+        print(*pool.map(outcome, attempts), sep="\n")
 
 
 if __name__ == "__main__":

@@ -107,7 +107,7 @@ class Bottle:
         self.start(options)
 
     def start(self, options=()):
-        docker("run", "-d", "--name", self.name, "--label", f"{NAME}=1", *self.lease["docker_args"], *BOTTLE_OPTIONS,
+        docker("run", "-d", "--name", self.name, "--label", f"{NAME}=1", *self.lease["docker_args"],
                "--volume", f"{TESTS}/attempt.py:/attempt.py:ro", "--tmpfs", "/data", *options, BOTTLE_IMAGE, "sleep", "infinity")
 
     @property
@@ -132,10 +132,6 @@ class Bottle:
     def remove(self):
         docker("rm", "-f", self.name, check=False)
         self.lab.allocator("release", self.lease["id"], check=False)
-
-
-# As `containers/bottle` starts them.
-BOTTLE_OPTIONS = ["--cap-drop", "NET_ADMIN", "--security-opt", "no-new-privileges:true"]
 
 
 class Lab:

@@ -1,11 +1,13 @@
 """An ordinary day in a bottle: what is allowed works by the tools' own means, what is not is refused in words."""
 
+import contextlib
 import json
-import time
+import re
 import unittest
 
 import lab
 from lab import BOTTLE_IMAGE, CONTAINERS, NAME, docker, run, until
+from test_1_monitoring import PROMISED, used
 
 # What a bottle does, and what it must print at the end.
 WORKS = [
@@ -28,7 +30,7 @@ REFUSED = [
     ("a host that nobody allowed", "curl -sS https://elsewhere.test/", "no route of policy `default` allows elsewhere.test"),
     ("a secret in a body", "curl -sS -d key={secret} https://origin.test/", '"reason":"detector"'),
     ("a secret, as git shows it", "git ls-remote https://git.test/site/{secret}.git", "Blocked by Decant: detector"),
-    ("a secret, as pip is told", "pip download --index-url https://pypi.test/{secret}/ demo", "403"),
+    ("a secret, as pip is told", "pip download https://pypi.test/{secret}/demo-1.0-py3-none-any.whl", "Blocked by Decant: detector"),
 ]
 
 
@@ -58,11 +60,18 @@ class Demo(unittest.TestCase):
         self.assertIn("the origin", said)
         # Docker's usual capabilities without NET_RAW.
         self.assertIn("00000000a80405fb", said, "the usual capabilities without NET_RAW and NET_ADMIN")
-        until("its network is gone", lambda: set(self.lab.networks()) == before, 30)
+        until("its network is gone", lambda: set(self.lab.networks()) <= before, 30)
 
     def test_the_launcher_hands_on_the_exit_code(self):
         command = [CONTAINERS / "bottle", "--session", f"{NAME}-code", "--label", f"{NAME}=1", BOTTLE_IMAGE, "sh", "-c", "exit 7"]
         self.assertIn("7", run("bash", "-c", '"$@"; echo "code $?"', "-", *command, env=self.lab.environment()).splitlines()[-1])
+
+    def test_the_lines_of_the_readme_do_the_same_by_hand(self):
+        readme = (CONTAINERS.parent / "README.md").read_text()
+        lines = next(block for block in re.findall(r"```sh\n(.*?)```", readme, re.S) if "readarray" in block)
+        variables = {**self.lab.environment(), "SOCKET": f"{self.lab.dir}/run/allocator.sock", "IMAGE": BOTTLE_IMAGE}
+        said = run("bash", "-euo", "pipefail", "-c", lines, env=variables)
+        self.assertIn('"policy":"default"', said)
 
     def test_prometheus_has_scraped_both_and_the_blocks_alert_fires(self):
         up = lambda: {one["metric"]["job"] for one in self.lab.prometheus("up == 1")}
@@ -73,13 +82,15 @@ class Demo(unittest.TestCase):
         bottles = until("the alert fires", lambda: [one["metric"]["bottle"] for one in self.lab.prometheus(firing)], 30)
         self.assertEqual(bottles, [self.bottle.lease["id"]])
 
-    def test_every_series_of_rules_and_dashboard_is_there(self):
-        from test_1_monitoring import PROMISED, used
-
-        # These have labels that only an event makes.
-        happen = {"decant_upstream_errors_total", "decant_memory_shed_total"}
-        there = {one["metric"]["__name__"].removesuffix("_bucket") for one in self.lab.prometheus('{__name__=~"decant_.+"}')}
-        self.assertEqual(used() - there - PROMISED - happen, set())
+    def test_prometheus_has_every_series_of_rules_and_dashboard(self):
+        self.bottle.sh(f"curl -sS https://elsewhere.test/; curl -sS https://origin.test/{lab.aws_key()}")
+        # Its labels are known only when it happens, and here it does not.
+        wanted = used() - PROMISED - {"decant_memory_shed_total", "decant_upstream_errors_total"}
+        asked = '{__name__=~"decant_.+"}'
+        there = lambda: {one["metric"]["__name__"].removesuffix("_bucket") for one in self.lab.prometheus(asked)}
+        with contextlib.suppress(AssertionError):
+            until("all are scraped", lambda: wanted <= there(), 15, every=0.5)
+        self.assertEqual(wanted - there(), set())
 
 
 class Image(unittest.TestCase):

@@ -171,7 +171,7 @@ pub(crate) fn upstream(config: &Config, listeners: &[SocketAddr]) -> UpstreamSet
         resolver: resolver(config),
         addresses: AddressSettings {
             allow: config.upstream.allow_addresses.clone(),
-            refuse: Vec::new(),
+            refuse: config.upstream.refuse_addresses.clone(),
             listeners: listeners.to_vec(),
         },
         dial: DialSettings {

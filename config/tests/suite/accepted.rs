@@ -99,6 +99,7 @@ fn sections_are_read() {
     assert_eq!(config.upstream.resolvers, Resolvers::Addresses(resolvers.to_vec()));
     assert_eq!(shown(&config.upstream.resolve["origin.test"]), ["127.0.0.1"]);
     assert_eq!(shown(&config.upstream.allow_addresses), ["10.1.0.0/16"]);
+    assert_eq!(shown(&config.upstream.refuse_addresses), ["10.1.2.3/32"]);
     let [ci, dev] = config.bottles.as_slice() else { panic!("two bottles") };
     assert_eq!((ci.name.as_str(), ci.policy.as_str(), ci.mode), ("ci", "default", None));
     assert!(matches!(ci.token, Some(TokenSource::Sha256([0x9f, 0x86, ..]))));

@@ -107,12 +107,20 @@ pub(crate) static UPSTREAM: Section = Section {
 
 pub(crate) static ADDRESSES: Section = Section {
     path: "upstream.addresses",
-    rows: &[Row {
-        key: "allow",
-        kind: "list of networks",
-        default: "[]",
-        words: "Networks beyond the public ones. Cloud metadata, the lease pool and the host's own addresses stay refused; loopback passes only if named here.",
-    }],
+    rows: &[
+        Row {
+            key: "allow",
+            kind: "list of networks",
+            default: "[]",
+            words: "Networks beyond the public ones. Cloud metadata, the leases' networks and the gateway's own addresses stay refused; loopback passes only if named here.",
+        },
+        Row {
+            key: "refuse",
+            kind: "list of networks",
+            default: "[]",
+            words: "Networks that are never reached, whatever `allow` says: the host's own addresses where the gateway runs in a container.",
+        },
+    ],
 };
 
 pub(crate) static ALLOCATOR: Section = Section {
@@ -206,7 +214,13 @@ impl Default for Listen {
 impl Default for Upstream {
     fn default() -> Self {
         let (roots, resolvers) = (vec![Roots::Bundled], Resolvers::System);
-        Self { roots, resolvers, resolve: BTreeMap::new(), allow_addresses: Vec::new() }
+        Self {
+            roots,
+            resolvers,
+            resolve: BTreeMap::new(),
+            allow_addresses: Vec::new(),
+            refuse_addresses: Vec::new(),
+        }
     }
 }
 
@@ -281,15 +295,19 @@ pub(super) fn upstream(node: &Node, cx: &mut Cx) -> Option<Upstream> {
     let roots = map.get("roots").map(|_| map.scalars(cx, "roots", roots));
     let resolvers = map.optional(cx, "resolvers", resolvers);
     let resolve = map.optional(cx, "resolve", resolve);
-    let allow_addresses = map.optional(cx, "addresses", |node, cx| {
+    let addresses = map.optional(cx, "addresses", |node, cx| {
         let map = Fields::open(node, &ADDRESSES, cx)?;
-        map.any_scalars(cx, "allow", |node, cx| node.parsed(cx, parse_network))
+        let mut networks =
+            |key| map.any_scalars(cx, key, |node, cx| node.parsed(cx, parse_network)).unwrap_or_default();
+        Some((networks("allow"), networks("refuse")))
     });
+    let (allow_addresses, refuse_addresses) = addresses.unwrap_or_default();
     Some(Upstream {
         roots: roots.unwrap_or(default.roots),
         resolvers: resolvers.unwrap_or(default.resolvers),
         resolve: resolve.unwrap_or_default(),
-        allow_addresses: allow_addresses.unwrap_or_default(),
+        allow_addresses,
+        refuse_addresses,
     })
 }
 

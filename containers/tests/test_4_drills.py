@@ -1,0 +1,144 @@
+"""What goes wrong on an ordinary bad day, on purpose: large pulls in little memory, kills, restarts, replacements.
+
+Each drill of services runs under a bottle's traffic, and what the bottle noticed is measured and printed.
+"""
+
+import os
+import re
+import signal
+import subprocess
+import time
+import unittest
+from pathlib import Path
+
+import lab
+from lab import ADMIN_PORT, NAME, docker, get, until
+
+MEMORY_LIMIT = 64 << 20
+# MiB; the two layers that killed a gateway which collected bodies, and one that no collecting gateway of this size survives.
+LAYERS = [82, 83, 1024]
+
+TRAFFIC = r"""
+while :; do
+  began=$(date +%s.%N)
+  said=$(curl -sS -m 2 -o /dev/null -w '%{http_code}' https://origin.test/ 2>/dev/null)
+  echo "$began $(date +%s.%N) $said"
+  sleep 0.05
+done >/data/traffic
+"""
+
+
+def kill(service):
+    """As the kernel's OOM killer would: not by Docker, which would take it as meant."""
+    os.kill(lab.shared().pid(service), signal.SIGKILL)
+
+
+# What is done, and for how many seconds a bottle may go without an answer at most.
+DRILLS = [
+    ("the gateway is killed", lambda lab: kill("gateway"), 5),
+    ("the gateway is restarted", lambda lab: docker("restart", f"{NAME}-gateway"), 5),
+    ("the gateway is replaced", lambda lab: lab.compose("up", "-d", "--no-build", "--no-deps", "--force-recreate", "gateway"), 10),
+    ("the allocator is killed", lambda lab: kill("allocator"), 1),
+    ("the allocator is restarted", lambda lab: docker("restart", f"{NAME}-allocator"), 1),
+    ("the allocator is replaced", lambda lab: lab.compose("up", "-d", "--no-build", "--no-deps", "--force-recreate", "allocator"), 1),
+    ("Prometheus is replaced", lambda lab: lab.compose("up", "-d", "--no-build", "--no-deps", "--force-recreate", "prometheus"), 1),
+]
+
+
+class Drills(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.lab = lab.shared()
+        cls.bottle = cls.lab.bottle("drill")
+
+    def peak(self):
+        """The most memory that the gateway's container had in use, in bytes."""
+        container = docker("inspect", "--format", "{{.Id}}", f"{NAME}-gateway")
+        places = [f"memory/docker/{container}/memory.max_usage_in_bytes", f"system.slice/docker-{container}.scope/memory.peak",
+                  f"docker/{container}/memory.peak"]
+        found = next((path for path in (Path("/sys/fs/cgroup", place) for place in places) if path.exists()), None)
+        return int(found.read_text()) if found else None
+
+    def test_1_large_pulls_at_once_in_64_mib(self):
+        bottles = [self.lab.bottle(f"pull-{mib}") for mib in LAYERS]
+        began = time.monotonic()
+        pulls = [
+            subprocess.Popen(["docker", "exec", bottle.name, "skopeo", "copy", "-q", f"docker://registry.test/layer:{mib}", "dir:/data/image"],
+                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            for bottle, mib in zip(bottles, LAYERS)
+        ]
+        for pull, mib in zip(pulls, LAYERS):
+            said, _ = pull.communicate(timeout=240)
+            self.assertEqual(pull.returncode, 0, f"{mib} MiB: {said}")
+        print(f"\n    {sum(LAYERS)} MiB pulled in {time.monotonic() - began:.1f} s, ", end="")
+        self.assertIn("the origin", self.bottle.sh("curl -sS https://origin.test/"), "the next request")
+        state = docker("inspect", "--format", "{{.State.OOMKilled}} {{.RestartCount}} {{.HostConfig.Memory}}", f"{NAME}-gateway")
+        self.assertEqual(state, f"false 0 {MEMORY_LIMIT}")
+        peak = self.peak()
+        if peak:
+            print(f"the gateway's container at {peak >> 20} MiB at most ", end="")
+            self.assertLess(peak, MEMORY_LIMIT)
+        for bottle in bottles:
+            bottle.remove()
+
+    def test_2_services_go_and_come_back_under_traffic(self):
+        docker("exec", "-d", self.bottle.name, "bash", "-c", TRAFFIC)
+        for name, drill, seconds in DRILLS:
+            with self.subTest(name):
+                before = len(self.traffic())
+                drill(self.lab)
+                until("both are ready", self.both_ready, 60, every=0.1)
+                until("requests pass again", lambda: [code for _, _, code in self.traffic()[before:]][-5:] == ["200"] * 5, 60)
+                outage, failed = outage_of(self.traffic()[max(before - 1, 0):])
+                print(f"\n    {name}: {outage:.1f} s without an answer, {failed} requests failed ", end="")
+                self.assertLessEqual(outage, seconds)
+                self.assertIn(self.bottle.lease["id"], self.bottle.sh("curl -sS http://decant.internal/whoami"))
+
+    def both_ready(self):
+        return self.lab.ready() and self.lab.allocator("health") == "" and "decant_allocator_watch_connected 1" in get(f"http://127.0.0.1:{ADMIN_PORT}/metrics")
+
+    def traffic(self):
+        lines = [line.split() for line in self.bottle.sh("cat /data/traffic").splitlines()]
+        return [(float(line[0]), float(line[1]), line[2]) for line in lines if len(line) == 3]
+
+    def test_3_without_the_allocator_bottles_live_and_none_begins(self):
+        docker("stop", "--time", "5", f"{NAME}-allocator")
+        self.assertIn("the origin", self.bottle.sh("curl -sS https://origin.test/"))
+        self.assertRegex(self.lab.allocator("acquire", "--internal", check=False), "allocator.sock")
+        docker("start", f"{NAME}-allocator")
+        until("both are ready", self.both_ready, 60)
+
+    def test_4_without_the_gateway_no_bottle_begins_and_its_address_stays_its_own(self):
+        docker("stop", "--time", "5", f"{NAME}-gateway")
+        until("the allocator knows", lambda: re.search("503|gateway", self.lab.allocator("acquire", "--internal", check=False)), 20, every=0.5)
+        # Whoever starts now in the lease's network gets an address, and not the gateway's.
+        network = self.bottle.lease["subnet"]["network_name"]
+        name = f"{NAME}-squatter"
+        docker("run", "-d", "--name", name, "--label", f"{NAME}=1", "--network", network, lab.BOTTLE_IMAGE, "sleep", "60")
+        address = docker("inspect", "--format", "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}", name)
+        self.assertNotEqual(address, self.bottle.gateway)
+        docker("start", f"{NAME}-gateway")
+        until("both are ready", self.both_ready, 60)
+        self.assertIn("the origin", self.bottle.sh("curl -sS --retry 5 --retry-connrefused https://origin.test/"))
+        docker("rm", "-f", name)
+
+    def test_5_a_bad_configuration_changes_nothing(self):
+        path = self.lab.dir / "config/gateway/zz-lab.yaml"
+        good = path.read_text()
+        path.write_text(good + "nonsense: true\n")
+        docker("kill", "--signal", "HUP", f"{NAME}-gateway")
+        refused = 'decant_config_reloads_total{result="refused"} 1'
+        until("the reload is refused", lambda: refused in get(f"http://127.0.0.1:{ADMIN_PORT}/metrics"), 20)
+        self.assertIn("the origin", self.bottle.sh("curl -sS https://origin.test/"))
+        path.write_text(good)
+
+
+def outage_of(traffic):
+    """The longest time from an answer's end to the next answer's end, and how many requests had none."""
+    ends = [ended for _, ended, code in traffic if code == "200"]
+    gaps = [later - earlier for earlier, later in zip(ends, ends[1:])]
+    return max(gaps, default=0.0), sum(code != "200" for _, _, code in traffic)
+
+
+if __name__ == "__main__":
+    unittest.main()
