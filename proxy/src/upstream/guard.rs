@@ -53,7 +53,9 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Metadata => "it is link-local or a cloud's metadata service, which is never reached",
-            Self::Reserved => "it lies in a network of other bottles, which is never reached",
+            Self::Reserved => {
+                "it lies in a network of bottles, or in one that upstream.addresses.refuse names"
+            }
             Self::Loop => "the gateway itself listens there",
             Self::Own => "it belongs to the machine that the gateway runs on",
             Self::Loopback => "it is loopback, which upstream.addresses.allow does not name",
