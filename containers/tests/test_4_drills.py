@@ -132,6 +132,14 @@ class Drills(unittest.TestCase):
         self.assertIn("the origin", self.bottle.sh("curl -sS https://origin.test/"))
         path.write_text(good)
 
+    def test_6_a_new_ca_reaches_bottles_that_run(self):
+        count = lambda: int(self.bottle.sh("grep -c BEGIN /etc/decant/ca/bundle.pem"))
+        before = count()
+        docker("exec", f"{NAME}-gateway", "/usr/bin/decant", "ca", "--config", "/etc/decant/gateway", "rotate")
+        docker("restart", f"{NAME}-gateway")
+        until("the bundle holds both", lambda: count() == before + 1, 30)
+        until("requests pass", lambda: "the origin" in self.bottle.sh("curl -sS https://origin.test/"), 30)
+
 
 def outage_of(traffic):
     """The longest time from an answer's end to the next answer's end, and how many requests had none."""
