@@ -268,6 +268,12 @@ impl Gateway {
         self.proxy
     }
 
+    /// The admin port.
+    #[must_use]
+    pub const fn admin_address(&self) -> SocketAddr {
+        self.admin
+    }
+
     /// The proxy as a URL, for the clients that want one.
     #[must_use]
     pub fn proxy_url(&self) -> String {
