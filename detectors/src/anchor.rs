@@ -37,6 +37,17 @@ impl Anchor {
         }
     }
 
+    /// The bytes that it may begin with.
+    pub(crate) fn first_bytes(&self) -> ByteSet {
+        match self {
+            Self::Literals(literals) => literals
+                .iter()
+                .filter_map(|literal| literal.first())
+                .fold(ByteSet::default(), |set, &byte| set.union(&ByteSet::single(byte))),
+            Self::Classes(classes) => classes.first().copied().unwrap_or_default(),
+        }
+    }
+
     /// The anchor as a pattern.
     pub(crate) fn hir(&self) -> Hir {
         match self {

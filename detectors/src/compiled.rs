@@ -5,7 +5,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::anchor::{self, Anchor};
 use crate::automaton::{Automaton, Reads, Searcher, Step};
-use crate::byteset::Frequencies;
+use crate::byteset::{ByteSet, Frequencies};
 use crate::error::Reason;
 use crate::finding::Confidence;
 use crate::limits::BuildLimits;
@@ -18,6 +18,8 @@ use crate::window::Bytes;
 pub(crate) struct Compiled {
     pub(crate) id: String,
     pub(crate) anchor: Anchor,
+    /// Bytes that the anchor may stand behind; others rule a match out.
+    pub(crate) before: ByteSet,
     pub(crate) head: Option<Head>,
     pub(crate) tail: Automaton,
     /// Bytes of the longest match.
@@ -38,9 +40,11 @@ impl Compiled {
         let pattern = Pattern::parse(&rule.pattern, rule.max_length, limits)?;
         let choice = anchor::choose(&pattern, &rule.keywords, frequencies, limits)?;
         let tail = Automaton::new("the pattern", &choice.cut.tail(), Reads::Forward, limits)?;
+        let head = Head::new(&choice, limits)?;
         Ok(Self {
             id: rule.id.clone(),
-            head: Head::new(&choice, limits)?,
+            before: if head.is_some() { ByteSet::ALL } else { before(&tail, &choice.anchor) },
+            head,
             tail,
             max_length: narrow(pattern.max_length),
             min_length: pattern.min_length,
@@ -107,12 +111,26 @@ impl Compiled {
     }
 }
 
+/// The bytes behind which `tail` lives on at the first byte of `anchor`.
+fn before(tail: &Automaton, anchor: &Anchor) -> ByteSet {
+    let first = anchor.first_bytes();
+    let lives = |neighbour: u8| {
+        let start = tail.start(Some(neighbour));
+        first.iter().any(|byte| tail.step(&mut start.clone(), byte) != Step::Dead)
+    };
+    let mut before = ByteSet::default();
+    (0..=u8::MAX).filter(|&byte| lives(byte)).for_each(|byte| before.insert_range(byte, byte));
+    before
+}
+
 /// The part of a rule before its anchor, read backwards.
 pub(crate) struct Head {
     /// From the anchor back to the match's start.
     starts: Automaton,
     /// From the end of the text back to where a match may have begun whose anchor is not complete.
     approach: Automaton,
+    /// The last bytes of texts that `approach` takes for a beginning.
+    last: ByteSet,
     /// Bytes of the longest head.
     max_length: usize,
     /// Bytes of the longest unfinished head and anchor.
@@ -125,9 +143,13 @@ impl Head {
         let what = "the part before the literal";
         let approach = choice.cut.approach(choice.anchor.hir());
         let max_length = choice.cut.head_max().unwrap_or(limits.look_behind_bytes);
+        let approach = Automaton::new(what, &approach, Reads::Backward, limits)?;
+        let goes_on = |byte: &u8| approach.step(&mut approach.start(None), *byte) != Step::Dead;
+        let last = (0..=u8::MAX).filter(goes_on);
         Ok(Some(Self {
             starts: Automaton::new(what, &head, Reads::Backward, limits)?,
-            approach: Automaton::new(what, &approach, Reads::Backward, limits)?,
+            last: last.fold(ByteSet::default(), |set, byte| set.union(&ByteSet::single(byte))),
+            approach,
             max_length,
             approach_max: max_length + choice.anchor.max_length(),
         }))
@@ -141,6 +163,10 @@ impl Head {
 
     /// How many of the last bytes may begin a match whose anchor is not complete.
     pub(crate) fn unfinished(&self, bytes: Bytes<'_>) -> u64 {
+        let last = bytes.end().checked_sub(1).and_then(|last| bytes.get(last));
+        if last.is_some_and(|byte| !self.last.contains(byte)) {
+            return 0;
+        }
         lengths_back(&self.approach, bytes, bytes.end(), self.approach_max).map_or(0, |(_, longest)| longest)
     }
 
@@ -173,6 +199,8 @@ fn lengths_back(automaton: &Automaton, bytes: Bytes<'_>, end: u64, max: usize) -
 /// Context words.
 pub(crate) struct Words {
     search: AhoCorasick,
+    /// Bytes of the longest word.
+    longest: usize,
     pub(crate) within: usize,
 }
 
@@ -193,17 +221,23 @@ impl Words {
         }
         let search = AhoCorasick::builder()
             .ascii_case_insensitive(true)
-            .kind(Some(AhoCorasickKind::ContiguousNFA))
+            .kind(Some(AhoCorasickKind::DFA))
             .build(&context.any)
             .map_err(|error| Reason::Automaton { what: "`context.any`", message: error.to_string() })?;
-        Ok(Self { search, within: context.within })
+        let longest = context.any.iter().map(String::len).max().unwrap_or(0);
+        Ok(Self { search, longest, within: context.within })
     }
 
-    /// Whether a word stands near the match in what has been seen.
-    pub(crate) fn near(&self, bytes: Bytes<'_>, start: u64, end: u64) -> bool {
-        let before = bytes.text(start.saturating_sub(self.within as u64), start);
-        let after = bytes.text(end, end + self.within as u64);
-        self.search.is_match(&*before) || self.search.is_match(&*after)
+    /// Whether a word stands near the match in what has been seen. `looked_to` is where the last look
+    /// ended, 0 before the first; only what has come since is looked at.
+    pub(crate) fn near(&self, bytes: Bytes<'_>, start: u64, end: u64, looked_to: &mut u64) -> bool {
+        let is_first = *looked_to == 0;
+        // A word may have begun before the last look ended.
+        let from = looked_to.saturating_sub(self.longest as u64).max(end);
+        let to = bytes.end().min(end + self.within as u64);
+        *looked_to = to;
+        (is_first && self.search.is_match(&*bytes.text(start.saturating_sub(self.within as u64), start)))
+            || self.search.is_match(&*bytes.text(from, to))
     }
 }
 

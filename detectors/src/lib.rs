@@ -65,4 +65,6 @@ pub use limits::BuildLimits;
 pub use rule::{AnchorInfo, Context, Ignore, Rule, RuleId, RuleInfo};
 pub use scanner::Scanner;
 pub use set::{RuleSet, RuleSetBuilder, Selection};
+#[doc(hidden)]
+pub use stage::StageKind;
 pub use validate::{Outcome, UnknownValidator, Validator};

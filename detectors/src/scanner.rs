@@ -73,7 +73,8 @@ impl Scanner {
         progress
     }
 
-    /// Ends the stream: decides all that waited for more bytes. Nothing may be pushed afterwards.
+    /// Ends the stream: decides all that waited for more bytes. Nothing may be pushed afterwards, unless
+    /// [`reset`](Self::reset) begins another.
     pub fn finish(&mut self, events: &mut Vec<Event>) -> Progress {
         let bytes = self.window.with(&[]);
         for mut attempt in self.live.drain(..) {
@@ -82,6 +83,15 @@ impl Scanner {
         }
         self.settled.decide(&self.rules, &[], bytes, true, events);
         self.everything()
+    }
+
+    /// Goes back to the start of a stream, the next one. Memory is kept for it.
+    pub fn reset(&mut self) {
+        self.position = 0;
+        self.stage = self.rules.stage.start();
+        self.window.clear();
+        self.live.clear();
+        self.settled.clear();
     }
 
     /// Bytes of memory of this scan; the rules are counted by [`RuleSet::memory_usage`].
@@ -118,7 +128,7 @@ impl Scanner {
         let selected = self.rules.heads.iter().filter(|&&rule| self.selection.contains(rule));
         let heads = selected.filter_map(|&rule| self.rules.compiled(rule).head.as_ref());
         let longest = heads.map(|head| head.unfinished(bytes)).max().unwrap_or(0);
-        longest.max(self.rules.stage.unfinished(&self.stage) as u64)
+        longest.max(self.rules.stage.unfinished(&self.stage, bytes) as u64)
     }
 
     fn oldest_undecided(&self) -> u64 {

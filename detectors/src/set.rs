@@ -3,28 +3,37 @@
 use std::collections::{BTreeMap, HashMap};
 
 use crate::anchor::Anchor;
-use crate::byteset::Frequencies;
+use crate::byteset::{ByteSet, Frequencies};
 use crate::compiled::Compiled;
 use crate::error::{BuildError, Reason};
-use crate::limits::{BuildLimits, WINDOW_BYTES};
+use crate::limits::BuildLimits;
 use crate::rule::{Rule, RuleId, RuleInfo};
-use crate::stage::{CLASS_WORDS, Needle, Portable, Stage};
+use crate::stage::{self, CLASSES_MAX, Needle, Stage, StageKind, Text};
+use crate::window::Window;
 
 /// Gathers rules and builds them.
 pub struct RuleSetBuilder {
     limits: BuildLimits,
     rules: Vec<Rule>,
+    stage: StageKind,
 }
 
 impl RuleSetBuilder {
     /// An empty builder.
     pub fn new(limits: BuildLimits) -> Self {
-        Self { limits, rules: Vec::new() }
+        Self { limits, rules: Vec::new(), stage: StageKind::Best }
     }
 
     /// Adds a rule. Its id must be its own.
     pub fn rule(&mut self, rule: Rule) -> &mut Self {
         self.rules.push(rule);
+        self
+    }
+
+    /// Names the first stage; its choice changes nothing but speed.
+    #[doc(hidden)]
+    pub fn stage(&mut self, stage: StageKind) -> &mut Self {
+        self.stage = stage;
         self
     }
 
@@ -38,7 +47,7 @@ impl RuleSetBuilder {
         for rule in &self.rules {
             build.add(rule, &frequencies);
         }
-        build.finish()
+        build.finish(self.stage)
     }
 }
 
@@ -83,7 +92,7 @@ impl<'a> Build<'a> {
             return Err(Reason::AutomataSize { limit: self.limits.automata_bytes });
         }
         self.classes += usize::from(matches!(compiled.anchor, Anchor::Classes(_)));
-        let classes_limit = self.limits.classes.min(CLASS_WORDS * 64 / WINDOW_BYTES);
+        let classes_limit = self.limits.classes.min(CLASSES_MAX);
         if self.classes > classes_limit {
             return Err(Reason::TooMany { what: "rules without a literal", limit: classes_limit });
         }
@@ -100,12 +109,12 @@ impl<'a> Build<'a> {
         }
     }
 
-    fn finish(mut self) -> Result<RuleSet, Vec<BuildError>> {
+    fn finish(mut self, kind: StageKind) -> Result<RuleSet, Vec<BuildError>> {
         if !self.errors.is_empty() {
             return Err(self.errors);
         }
         let (needles, anchors) = needles(&self.rules);
-        match Portable::new(&needles) {
+        match stage::build(kind, &needles) {
             Ok(stage) => Ok(RuleSet {
                 reach: self.rules.iter().map(Compiled::reach).max().unwrap_or(0),
                 heads: (0u16..)
@@ -116,7 +125,7 @@ impl<'a> Build<'a> {
                     .collect(),
                 rules: self.rules,
                 ids: self.ids,
-                stage: Box::new(stage),
+                stage,
                 anchors,
                 attempts: self.limits.attempts,
             }),
@@ -131,22 +140,26 @@ impl<'a> Build<'a> {
 
 /// All anchors, each once, and by anchor the rules that start from it.
 fn needles(rules: &[Compiled]) -> (Vec<Needle>, Vec<Vec<RuleId>>) {
-    let mut literals: BTreeMap<&[u8], Vec<RuleId>> = BTreeMap::new();
+    let mut literals: BTreeMap<&[u8], (ByteSet, Vec<RuleId>)> = BTreeMap::new();
     let mut needles = Vec::new();
     let mut anchors = Vec::new();
     for (id, rule) in (0u16..).map(RuleId).zip(rules) {
         match &rule.anchor {
             Anchor::Literals(all) => {
-                all.iter().for_each(|literal| literals.entry(literal).or_default().push(id));
+                for literal in all {
+                    let (before, ids) = literals.entry(literal).or_default();
+                    *before = before.union(&rule.before);
+                    ids.push(id);
+                }
             }
             Anchor::Classes(sets) => {
-                needles.push(Needle::Classes(sets.clone()));
+                needles.push(Needle { text: Text::Classes(sets.clone()), before: rule.before });
                 anchors.push(vec![id]);
             }
         }
     }
-    for (literal, ids) in literals {
-        needles.push(Needle::Literal(literal.to_vec()));
+    for (literal, (before, ids)) in literals {
+        needles.push(Needle { text: Text::Literal(literal.to_vec()), before });
         anchors.push(ids);
     }
     (needles, anchors)
@@ -209,6 +222,25 @@ impl RuleSet {
         let automata: usize = self.rules.iter().map(Compiled::automaton_bytes).sum();
         let anchors: usize = self.anchors.iter().map(|rules| size_of_val(rules.as_slice())).sum();
         automata + anchors + self.rules.len() * size_of::<Compiled>() + self.stage.memory_usage()
+    }
+
+    /// The first stage's name.
+    #[doc(hidden)]
+    pub fn stage_name(&self) -> &'static str {
+        self.stage.name()
+    }
+
+    /// The number of anchors in `body`, taken in chunks of `size` bytes: what the first stage costs.
+    #[doc(hidden)]
+    pub fn count_anchors(&self, body: &[u8], size: usize) -> usize {
+        let (mut state, mut window, mut count) = (self.stage.start(), Window::default(), 0);
+        for chunk in body.chunks(size.max(1)) {
+            let bytes = window.with(chunk);
+            self.stage.scan(&mut state, bytes, &mut |_| count += 1);
+            let end = bytes.end();
+            window.advance(chunk, end.saturating_sub(self.reach as u64));
+        }
+        count
     }
 
     pub(crate) fn compiled(&self, rule: RuleId) -> &Compiled {

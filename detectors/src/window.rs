@@ -36,6 +36,12 @@ impl Window {
         }
     }
 
+    /// Forgets everything, for another stream.
+    pub(crate) fn clear(&mut self) {
+        self.base = 0;
+        self.kept.clear();
+    }
+
     /// Gives memory back when far more than `rest` bytes are reserved and no more are needed.
     pub(crate) fn shrink(&mut self, rest: usize) {
         if self.kept.len() <= rest && self.kept.capacity() > 2 * rest.max(64) {

@@ -5,7 +5,7 @@ use aho_corasick::automaton::{Automaton as _, StateID};
 use aho_corasick::dfa::DFA;
 use aho_corasick::{Anchored, MatchKind, StartKind};
 
-use super::{CLASS_WORDS, Hit, Needle, Stage, StageState};
+use super::{CLASS_WORDS, Hit, Needle, Stage, StageState, Text};
 use crate::byteset::ByteSet;
 use crate::limits::WINDOW_BYTES;
 use crate::window::Bytes;
@@ -14,6 +14,8 @@ use crate::window::Bytes;
 pub(crate) struct Portable {
     literals: Option<Literals>,
     classes: Option<Box<Classes>>,
+    /// By anchor: the bytes that it may stand behind.
+    before: Vec<ByteSet>,
 }
 
 impl Portable {
@@ -22,14 +24,19 @@ impl Portable {
         let mut literals = Vec::new();
         let mut classes = Vec::new();
         for (anchor, needle) in (0u32..).zip(needles) {
-            match needle {
-                Needle::Literal(literal) => literals.push((anchor, literal.as_slice())),
-                Needle::Classes(sets) => classes.push((anchor, sets.as_slice())),
+            match &needle.text {
+                Text::Literal(literal) => literals.push((anchor, literal.as_slice())),
+                Text::Classes(sets) => classes.push((anchor, sets.as_slice())),
             }
         }
         let literals = if literals.is_empty() { None } else { Some(Literals::new(&literals)?) };
         let classes = if classes.is_empty() { None } else { Some(Box::new(Classes::new(&classes)?)) };
-        Ok(Self { literals, classes })
+        Ok(Self { literals, classes, before: needles.iter().map(|needle| needle.before).collect() })
+    }
+
+    fn stands(&self, hit: Hit, bytes: Bytes<'_>) -> bool {
+        let byte_before = hit.at.checked_sub(1).and_then(|before| bytes.get(before));
+        byte_before.is_none_or(|byte| self.before[hit.anchor as usize].contains(byte))
     }
 }
 
@@ -40,6 +47,11 @@ impl Stage for Portable {
     }
 
     fn scan(&self, state: &mut StageState, bytes: Bytes<'_>, found: &mut dyn FnMut(Hit)) {
+        let found = &mut |hit| {
+            if self.stands(hit, bytes) {
+                found(hit);
+            }
+        };
         match (&self.literals, &self.classes) {
             (Some(literals), Some(classes)) => {
                 for (&byte, seen) in bytes.chunk().iter().zip(bytes.chunk_start() + 1..) {
@@ -61,7 +73,7 @@ impl Stage for Portable {
         }
     }
 
-    fn unfinished(&self, state: &StageState) -> usize {
+    fn unfinished(&self, state: &StageState, _: Bytes<'_>) -> usize {
         let literal = self.literals.as_ref().map_or(0, |literals| literals.depth(state.literal));
         let classes = self.classes.as_ref().map_or(0, |classes| classes.depth(&state.classes));
         literal.max(classes)
@@ -69,7 +81,12 @@ impl Stage for Portable {
 
     fn memory_usage(&self) -> usize {
         let literals = self.literals.as_ref().map_or(0, Literals::memory_usage);
-        literals + self.classes.as_ref().map_or(0, |classes| classes.memory_usage())
+        let classes = self.classes.as_ref().map_or(0, |classes| classes.memory_usage());
+        literals + classes + self.before.len() * size_of::<ByteSet>()
+    }
+
+    fn name(&self) -> &'static str {
+        "portable"
     }
 }
 
@@ -120,9 +137,11 @@ impl Literals {
     }
 }
 
-/// By state: bytes of the longest literal prefix that the text ends with.
+/// By state: bytes of the longest beginning of a literal that the text ends with.
 ///
-/// That is the state's shortest distance from the start, since the prefix itself is a way to it.
+/// A state's shortest distance from the start is the length of the longest prefix that the text ends
+/// with, since the prefix itself is a way to it. A whole literal is no beginning: what counts is how far
+/// one more byte could lead.
 struct Depths {
     /// State ids are multiples of a power of two; this many low bits are zero in all of them.
     shift: u32,
@@ -146,8 +165,10 @@ impl Depths {
         let shift = shift.unwrap_or(0);
         let states = known.keys().map(|id| id.as_usize() >> shift).max().map_or(0, |last| last + 1);
         let mut by_state = vec![0; states];
-        for (id, depth) in known {
-            by_state[id.as_usize() >> shift] = depth;
+        for &id in known.keys() {
+            let deepest =
+                (0..=u8::MAX).map(|byte| known[&automaton.next_state(Anchored::No, id, byte)]).max();
+            by_state[id.as_usize() >> shift] = deepest.unwrap_or(0).saturating_sub(1);
         }
         Self { shift, by_state }
     }

@@ -290,3 +290,29 @@ fn a_stream_at_rest_is_small_and_clean_input_allocates_nothing_more() {
     }
     assert!(scanner.memory_usage() <= 512, "{}", scanner.memory_usage());
 }
+
+#[test]
+fn a_scanner_that_is_reset_knows_nothing_of_the_stream_before() {
+    let context = Some(Context { any: vec!["aws".to_owned()], within: 10 });
+    let rules = build(
+        [rule("pat", "ghp_[A-Za-z0-9]{6}"), Rule { context, ..rule("near", r"\b{start-half}k_[0-9]{4}") }],
+        BuildLimits::default(),
+    );
+    let bodies: [&[u8]; 6] = [b"gh", b"p_abc123", b"aws ", b"k_1234", b"ghp_abc123", b"k_1234 aws"];
+    let mut scanner = Scanner::new(Arc::clone(&rules), Arc::new(Selection::all(&rules)));
+    for is_finished in [true, false, true] {
+        for body in bodies {
+            let mut events = Vec::new();
+            let progress = scanner.push(body, &mut events);
+            let mut fresh = Scanner::new(Arc::clone(&rules), Arc::new(Selection::all(&rules)));
+            let mut expected = Vec::new();
+            assert_eq!(progress, fresh.push(body, &mut expected));
+            if is_finished {
+                assert_eq!(scanner.finish(&mut events), fresh.finish(&mut expected));
+            }
+            assert_eq!(events, expected, "{}", body.escape_ascii());
+            scanner.reset();
+            assert_eq!(scanner.position(), 0);
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! From a place where a probe may stand to the needles that do stand there.
+//!
+//! Tables by byte say exactly which buckets the place fits, mostly none or one; the fixed bytes of the
+//! bucket's probes are the key of a hash table of its literals. Probes of classes have a bit each.
+
+use super::windows::{BUCKETS_MAX, PROBE, Probe};
+use super::{CLASSES_MAX, Needle, Text as NeedleText};
+use crate::byteset::ByteSet;
+
+/// Slots of the hash table, as a power of two.
+const SLOT_BITS: u32 = 12;
+
+const _: () = assert!(PROBE < 8, "the bucket is mixed into the highest byte");
+const _: () = assert!(BUCKETS_MAX + CLASSES_MAX <= 64, "a bit for each");
+
+/// What needles are looked for in.
+#[derive(Clone, Copy)]
+pub(super) struct Text<'a> {
+    pub(super) bytes: &'a [u8],
+    /// Whether the first byte stands for the start of the stream, before its first byte.
+    pub(super) is_start: bool,
+}
+
+impl Text<'_> {
+    /// The bytes from `start` to `end`, if they are all there and stand behind one of `before`.
+    #[inline(always)]
+    fn behind(&self, before: &ByteSet, start: usize, end: usize) -> Option<&[u8]> {
+        let byte_before = *self.bytes.get(start.checked_sub(1)?)?;
+        let fits = before.contains(byte_before) || (self.is_start && start == 1);
+        if fits { self.bytes.get(start..end) } else { None }
+    }
+}
+
+/// A needle that stands at a place of a text.
+#[derive(Clone, Copy)]
+pub(super) struct Found {
+    pub(super) anchor: u32,
+    /// Index of its first byte.
+    pub(super) start: usize,
+    /// Index after its last byte.
+    pub(super) end: usize,
+}
+
+/// Needles by their probes.
+pub(super) struct Confirm {
+    /// By position in the probe and byte: the buckets of literals that allow it there, and above them
+    /// the probes of classes, one bit each.
+    allowed: Box<[[u64; 256]; PROBE]>,
+    /// By bucket: the bytes of a probe that are fixed for all its literals; they are the key.
+    masks: [u64; BUCKETS_MAX],
+    /// By hash: one more than the index of the first entry, or 0.
+    slots: Box<[u16; 1 << SLOT_BITS]>,
+    entries: Vec<Entry>,
+    classes: Vec<Classes>,
+}
+
+struct Entry {
+    bucket: usize,
+    key: u64,
+    /// As in `slots`.
+    next: u16,
+    needle: Literal,
+}
+
+struct Literal {
+    anchor: u32,
+    offset: isize,
+    /// The first bytes of the text, and a mask of them.
+    head: [u64; 2],
+    text: Box<[u8]>,
+    before: ByteSet,
+}
+
+struct Classes {
+    anchor: u32,
+    offset: isize,
+    sets: Vec<ByteSet>,
+    before: ByteSet,
+}
+
+impl Confirm {
+    /// Fails with words when there are too many needles.
+    pub(super) fn new(needles: &[Needle], probes: &[Probe], buckets: &[usize]) -> Result<Self, String> {
+        let mut all = Self {
+            allowed: Box::new([[0; 256]; PROBE]),
+            masks: [u64::MAX >> (64 - 8 * PROBE); BUCKETS_MAX],
+            slots: Box::new([0; 1 << SLOT_BITS]),
+            entries: Vec::new(),
+            classes: Vec::new(),
+        };
+        let is_literal = |needle: &Needle| matches!(needle.text, NeedleText::Literal(_));
+        for ((_, probe), &bucket) in
+            needles.iter().zip(probes).zip(buckets).filter(|((n, _), _)| is_literal(n))
+        {
+            all.masks[bucket] &= fixed(probe).0;
+        }
+        for (((needle, probe), &bucket), anchor) in needles.iter().zip(probes).zip(buckets).zip(0..) {
+            let (offset, before) = (probe.offset, needle.before);
+            let bit = match &needle.text {
+                NeedleText::Literal(text) => {
+                    let text = text.clone().into_boxed_slice();
+                    all.add(
+                        bucket,
+                        fixed(probe).1,
+                        Literal { anchor, offset, head: head(&text), text, before },
+                    )?;
+                    bucket
+                }
+                NeedleText::Classes(_) if all.classes.len() == CLASSES_MAX => {
+                    return Err(format!("more than {CLASSES_MAX} anchors of byte classes"));
+                }
+                NeedleText::Classes(sets) => {
+                    all.classes.push(Classes { anchor, offset, sets: sets.clone(), before });
+                    BUCKETS_MAX + all.classes.len() - 1
+                }
+            };
+            for (set, allowed) in probe.sets.iter().zip(all.allowed.iter_mut()) {
+                set.iter().for_each(|byte| allowed[usize::from(byte)] |= 1 << bit);
+            }
+        }
+        Ok(all)
+    }
+
+    fn add(&mut self, bucket: usize, text: u64, needle: Literal) -> Result<(), String> {
+        let key = text & self.masks[bucket];
+        let slot = &mut self.slots[slot(bucket, key)];
+        self.entries.push(Entry { bucket, key, next: *slot, needle });
+        *slot = u16::try_from(self.entries.len()).map_err(|_| "more than 65,535 literals".to_owned())?;
+        Ok(())
+    }
+
+    /// Hands every needle with its probe at `text[at..]` to `found`. `word` is the text there, followed
+    /// by zeros. The byte before a needle must be in the text too.
+    #[inline(always)]
+    pub(super) fn at(&self, text: Text<'_>, at: usize, word: [u8; 8], mut found: impl FnMut(Found)) {
+        let mut bits = u64::MAX;
+        for position in 0..PROBE {
+            bits &= self.allowed[position][usize::from(word[position])];
+        }
+        while bits != 0 {
+            let bit = bits.trailing_zeros() as usize;
+            bits &= bits - 1;
+            match bit.checked_sub(BUCKETS_MAX) {
+                None => self.literals(text, at, bit, u64::from_le_bytes(word), &mut found),
+                Some(class) => self.classes[class].stands(text, at).into_iter().for_each(&mut found),
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn literals(&self, text: Text<'_>, at: usize, bucket: usize, word: u64, found: &mut impl FnMut(Found)) {
+        let key = word & self.masks[bucket];
+        let mut next = self.slots[slot(bucket, key)];
+        while let Some(entry) = usize::from(next).checked_sub(1).map(|at| &self.entries[at]) {
+            if entry.key == key && entry.bucket == bucket {
+                entry.needle.stands(text, at).into_iter().for_each(&mut *found);
+            }
+            next = entry.next;
+        }
+    }
+
+    /// Bytes of memory beside the struct itself.
+    pub(super) fn memory_usage(&self) -> usize {
+        let literals: usize = self.entries.iter().map(|entry| entry.needle.text.len()).sum();
+        let sets: usize = self.classes.iter().map(|entry| size_of_val(entry.sets.as_slice())).sum();
+        size_of_val(&*self.slots)
+            + size_of_val(&*self.allowed)
+            + size_of_val(self.entries.as_slice())
+            + size_of_val(self.classes.as_slice())
+            + literals
+            + sets
+    }
+}
+
+#[inline(always)]
+fn slot(bucket: usize, key: u64) -> usize {
+    let mixed = (key ^ (bucket as u64) << (8 * PROBE)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> (64 - SLOT_BITS)) as usize
+}
+
+/// The first eight bytes, or as many as there are, and a mask of them.
+fn head(text: &[u8]) -> [u64; 2] {
+    let (mut head, mut mask) = ([0; 8], [0; 8]);
+    for (at, &byte) in text.iter().take(8).enumerate() {
+        (head[at], mask[at]) = (byte, u8::MAX);
+    }
+    [u64::from_le_bytes(head), u64::from_le_bytes(mask)]
+}
+
+/// Which bytes of a probe are fixed, and those bytes.
+fn fixed(probe: &Probe) -> (u64, u64) {
+    let (mut mask, mut key) = ([0; 8], [0; 8]);
+    for (position, set) in probe.sets.iter().enumerate() {
+        if let Some(byte) = set.only() {
+            (mask[position], key[position]) = (u8::MAX, byte);
+        }
+    }
+    (u64::from_le_bytes(mask), u64::from_le_bytes(key))
+}
+
+impl Literal {
+    #[inline(always)]
+    fn stands(&self, text: Text<'_>, at: usize) -> Option<Found> {
+        let start = at.checked_add_signed(-self.offset)?;
+        let end = start + self.text.len();
+        // Many literals may share a key; most differ soon.
+        let head =
+            text.bytes.get(start..).and_then(|rest| rest.first_chunk().copied().map(u64::from_le_bytes));
+        if head.is_some_and(|head| (head ^ self.head[0]) & self.head[1] != 0) {
+            return None;
+        }
+        let text = text.behind(&self.before, start, end)?;
+        (text == &*self.text).then_some(Found { anchor: self.anchor, start, end })
+    }
+}
+
+impl Classes {
+    #[inline(always)]
+    fn stands(&self, text: Text<'_>, at: usize) -> Option<Found> {
+        let start = at.checked_add_signed(-self.offset)?;
+        let end = start + self.sets.len();
+        let text = text.behind(&self.before, start, end)?;
+        let fits = |(&byte, set): (&u8, &ByteSet)| set.contains(byte);
+        text.iter().zip(&self.sets).all(fits).then_some(Found { anchor: self.anchor, start, end })
+    }
+}

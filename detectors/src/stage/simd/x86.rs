@@ -1,0 +1,129 @@
+//! The kernel for x86-64: the one place of this crate with `unsafe`.
+//!
+//! What makes it sound: the kernel is handed out only after the machine has said that it has the
+//! instructions, and memory is read through references to arrays of the full width.
+#![expect(unsafe_code, reason = "loads of SIMD registers, and calls of functions for a checked CPU")]
+
+use std::arch::x86_64::*;
+
+use super::{HASHED, Kernel, MASKS, PAIRS, PROBE, SETS, Tables, hash};
+
+/// Bytes that 64 places look at.
+const BLOCK: usize = 64 + PROBE - 1;
+
+/// 64 places a step: a table of 128 entries in two registers. `None`
+/// if this machine has no AVX-512 VBMI.
+pub(super) fn avx512() -> Option<Kernel> {
+    let has = is_x86_feature_detected!("avx512bw") && is_x86_feature_detected!("avx512vbmi");
+    has.then_some(Kernel { name: "avx512", mark })
+}
+
+fn mark(tables: &Tables, text: &[u8], masks: &mut [u64]) {
+    // SAFETY: `avx512` alone hands this function out, after it has found AVX-512 BW and VBMI.
+    unsafe {
+        match tables.sets {
+            1 => mark_sets::<1>(tables, text, masks),
+            2 => mark_sets::<2>(tables, text, masks),
+            _ => mark_sets::<SETS>(tables, text, masks),
+        }
+    }
+}
+
+/// What one position allows.
+#[derive(Clone, Copy)]
+struct Row {
+    numbers: [__m512i; 2],
+    above: __m512i,
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+fn mark_sets<const USED: usize>(tables: &Tables, text: &[u8], masks: &mut [u64]) {
+    let hashed = hash_all(text, masks.len());
+    let zero = _mm512_setzero_si512();
+    let mut rows = [[Row { numbers: [zero; 2], above: zero }; PAIRS]; USED];
+    for (set, rows) in rows.iter_mut().enumerate() {
+        for (position, row) in rows.iter_mut().enumerate() {
+            let (first, second) = tables.numbers[set][position].split_at(64);
+            row.numbers = [load(first), load(second)];
+            row.above = _mm512_set1_epi8(tables.above[set][position].cast_signed());
+        }
+    }
+    for (index, mask) in masks.iter_mut().enumerate() {
+        let mut allowed = [_mm512_set1_epi8(-1); USED];
+        for position in 0..PAIRS {
+            let pairs = load(&hashed[index * 64 + position..]);
+            let above = _mm512_movepi8_mask(pairs);
+            for set in 0..USED {
+                let Row { numbers: [first, second], above: rest } = rows[set][position];
+                let by_number = _mm512_permutex2var_epi8(first, pairs, second);
+                let by_both = _mm512_and_si512(by_number, rest);
+                allowed[set] =
+                    _mm512_and_si512(allowed[set], _mm512_mask_mov_epi8(by_number, above, by_both));
+            }
+        }
+        let mut any = allowed[0];
+        for set in 1..USED {
+            any = _mm512_or_si512(any, allowed[set]);
+        }
+        *mask = _mm512_test_epi8_mask(any, any);
+    }
+    if tables.has_classes {
+        mark_classes(tables, text, masks);
+    }
+    if let Some(last) = masks.get_mut(text.len() / 64) {
+        *last &= (1 << (text.len() % 64)) - 1;
+    }
+}
+
+/// Adds the places where classes may stand.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+fn mark_classes(tables: &Tables, text: &[u8], masks: &mut [u64]) {
+    for (index, mask) in masks.iter_mut().enumerate() {
+        let rest = text.get(index * 64..).unwrap_or_default();
+        let mut padded = [0; BLOCK];
+        let block = match rest.first_chunk::<BLOCK>() {
+            Some(block) => block,
+            None => {
+                padded[..rest.len()].copy_from_slice(rest);
+                &padded
+            }
+        };
+        let mut allowed = _mm512_set1_epi8(-1);
+        for (position, table) in tables.classes.iter().enumerate() {
+            let bytes = load(&block[position..]);
+            let below = _mm512_permutex2var_epi8(load(table), bytes, load(&table[64..]));
+            let above = _mm512_permutex2var_epi8(load(&table[128..]), bytes, load(&table[192..]));
+            let by_byte = _mm512_mask_mov_epi8(below, _mm512_movepi8_mask(bytes), above);
+            allowed = _mm512_and_si512(allowed, by_byte);
+        }
+        *mask |= _mm512_test_epi8_mask(allowed, allowed);
+    }
+}
+
+/// The pairs of `text`, which zeros follow.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+fn hash_all(text: &[u8], masks: usize) -> [u8; HASHED] {
+    assert!(masks <= MASKS, "a call has at most {MASKS} masks");
+    let mut hashed = [0; HASHED];
+    let text = &text[..text.len().min(HASHED)];
+    for ((&first, &second), hashed) in text.iter().zip(text.get(1..).unwrap_or_default()).zip(&mut hashed) {
+        *hashed = hash(first, second);
+    }
+    if let Some(&last) = text.last() {
+        hashed[text.len() - 1] = hash(last, 0);
+    }
+    hashed
+}
+
+/// The first 64 of `bytes`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+fn load(bytes: &[u8]) -> __m512i {
+    let bytes: &[u8; 64] = bytes.first_chunk().expect("64 bytes");
+    // SAFETY: 64 bytes are readable there; the load needs no alignment.
+    unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
+}
+
+const _: () = assert!(hash(0, 0) == 0, "zeros stand behind the text");
