@@ -34,7 +34,7 @@ fn options() -> Options {
     while let Some(arg) = args.next() {
         match arg.as_str() {
             "--rounds" => {
-                options.rounds = args.next().and_then(|n| n.parse().ok()).expect("a number of rounds")
+                options.rounds = args.next().and_then(|n| n.parse().ok()).expect("a number of rounds");
             }
             "--part" => options.part = args.next(),
             "--short" => options.only_short = true,

@@ -68,6 +68,21 @@ impl Compiled {
         head + self.anchor.max_length() + self.context_within() + 1
     }
 
+    /// The bytes that may stand behind `literal` in a match, wherever it began.
+    pub(crate) fn after(&self, literal: &[u8]) -> ByteSet {
+        let read = |neighbour: Option<u8>| {
+            let mut state = self.tail.start(neighbour);
+            literal.iter().all(|&byte| self.tail.step(&mut state, byte) != Step::Dead).then_some(state)
+        };
+        let mut states: Vec<_> = NEIGHBOURS.into_iter().filter_map(read).collect();
+        states.sort_unstable();
+        states.dedup();
+        let lives =
+            |byte: u8| states.iter().any(|state| self.tail.step(&mut state.clone(), byte) != Step::Dead);
+        let bytes = (0..=u8::MAX).filter(|&byte| lives(byte));
+        bytes.fold(ByteSet::default(), |set, byte| set.union(&ByteSet::single(byte)))
+    }
+
     /// What to think of `text` as a match; `None` if it is no finding.
     pub(crate) fn judge(&self, text: &[u8]) -> Option<Confidence> {
         if self.ignore.covers(text) {
@@ -110,6 +125,9 @@ impl Compiled {
         }
     }
 }
+
+/// Bytes that stand for all that look-around at a match's start can tell apart.
+const NEIGHBOURS: [Option<u8>; 6] = [None, Some(b'a'), Some(b' '), Some(b'\n'), Some(b'\r'), Some(0xff)];
 
 /// The bytes behind which `tail` lives on at the first byte of `anchor`.
 fn before(tail: &Automaton, anchor: &Anchor) -> ByteSet {

@@ -134,8 +134,8 @@ impl Confirm {
     #[inline(always)]
     pub(super) fn at(&self, text: Text<'_>, at: usize, word: [u8; 8], mut found: impl FnMut(Found)) {
         let mut bits = u64::MAX;
-        for position in 0..PROBE {
-            bits &= self.allowed[position][usize::from(word[position])];
+        for (allowed, byte) in self.allowed.iter().zip(word) {
+            bits &= allowed[usize::from(byte)];
         }
         while bits != 0 {
             let bit = bits.trailing_zeros() as usize;

@@ -75,7 +75,8 @@ impl Edge {
         }
         while lengths != 0 {
             let length = 32 - lengths.leading_zeros();
-            if self.is_beginning(&end[end.len() - length as usize..]) {
+            // A single byte that fits is a beginning.
+            if length == 1 || self.is_beginning(&end[end.len() - length as usize..]) {
                 return length as usize;
             }
             lengths &= !(1 << (length - 1));

@@ -64,7 +64,7 @@ impl PairSet {
 
     /// The share of all pairs.
     pub(super) fn share(self) -> f32 {
-        let numbers = f32::from(self.numbers.count_ones() as u8) / 128.0;
+        let numbers = super::sample::float(self.numbers.count_ones()) / 128.0;
         if self.above { numbers } else { numbers / 4.0 }
     }
 }

@@ -6,8 +6,8 @@
 use super::pairs::{PAIRS, PairSet, hash};
 
 /// Places of the sample that are counted.
-const PLACES: usize = 2048;
-const WORDS: usize = PLACES / 64;
+const PLACES: u32 = 2048;
+const WORDS: usize = PLACES as usize / 64;
 /// Weight of bytes without any order beside the sample.
 const DISORDER: f32 = 0.3;
 
@@ -21,7 +21,7 @@ impl Sample {
     pub(super) fn new() -> Self {
         let bytes = bytes();
         let mut rows = Box::new([[0; WORDS]; 128]);
-        for place in 0..PLACES {
+        for place in 0..PLACES as usize {
             let pair = usize::from(hash(bytes[place], bytes[place + 1]) & 127);
             rows[pair][place / 64] |= 1 << (place % 64);
         }
@@ -66,24 +66,30 @@ impl Stops {
     /// How often it stops, in stops a place. What the sample is too short to show is estimated as if
     /// pairs came independently, so that probes do not gather in one bucket for nothing.
     pub(super) fn often(&self) -> f32 {
-        let mut stops = 0u16;
+        let mut stops = 0;
         for word in 0..WORDS - 1 {
             let mut all = u64::MAX;
             for (position, places) in self.places.iter().enumerate() {
                 // The pair at a later position begins so many places further on.
-                let further = u128::from(places[word]) | u128::from(places[word + 1]) << 64;
-                all &= (further >> position) as u64;
+                let next =
+                    places[word + 1].checked_shl(64 - u32::try_from(position).unwrap_or(0)).unwrap_or(0);
+                all &= places[word] >> position | next;
             }
-            stops += all.count_ones() as u16;
+            stops += all.count_ones();
         }
         let share = |places: &Places| {
             let ones: u32 = places.iter().map(|word| word.count_ones()).sum();
-            f32::from(ones as u16) / PLACES as f32
+            float(ones) / float(PLACES)
         };
         let independent: f32 = self.places.iter().map(share).product();
         let disorder: f32 = self.pairs.iter().map(|pairs| pairs.share()).product();
-        f32::from(stops) / PLACES as f32 + independent + DISORDER * disorder
+        float(stops) / float(PLACES) + independent + DISORDER * disorder
     }
+}
+
+/// A small count as a number to reckon with.
+pub(super) fn float(count: u32) -> f32 {
+    f32::from(u16::try_from(count).unwrap_or(u16::MAX))
 }
 
 /// The text, then base64 and hexadecimal digits until there is enough.
@@ -91,7 +97,7 @@ fn bytes() -> Vec<u8> {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut bytes = TEXT.as_bytes().to_vec();
     let mut state = 0x2545_f491u32;
-    while bytes.len() < PLACES + 1 {
+    while bytes.len() < PLACES as usize + 1 {
         state ^= state << 13;
         state ^= state >> 17;
         state ^= state << 5;

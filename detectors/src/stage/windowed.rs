@@ -20,10 +20,12 @@ use crate::window::Bytes;
 const PASS: usize = MASKS * 64;
 /// The byte before a stream's first; every probe that looks at the byte before its needle allows it.
 const BEFORE_ALL: u8 = b'\n';
-/// Bytes of the seam: a needle and the byte before it, and a needle less one byte.
-const SEAM: usize = 2 * ANCHOR_BYTES;
+/// Bytes of the seam, which is one mask: a needle and the byte before it less one byte, then the head.
+const SEAM: usize = 64;
+/// Bytes of the chunk in the seam. A chunk that is no longer lies in it as a whole.
+const HEAD: usize = SEAM - ANCHOR_BYTES;
 
-const _: () = assert!(SEAM <= 64, "the seam is one mask");
+const _: () = assert!(HEAD >= ANCHOR_BYTES, "a needle that begins with the chunk lies in the seam");
 
 /// See the module.
 pub(super) struct Windowed {
@@ -49,9 +51,10 @@ impl Windowed {
         })
     }
 
-    /// Reports the needles that begin before the chunk or with it and end inside it.
+    /// Reports the needles that begin before the chunk or with it and end inside it; of a short chunk, all.
     fn seam(&self, bytes: Bytes<'_>, found: &mut dyn FnMut(Hit)) {
         let (before, head) = seam_pieces(bytes);
+        let is_whole = bytes.chunk().len() <= HEAD;
         let is_start = bytes.chunk_start() < ANCHOR_BYTES as u64;
         let border = before.len() + usize::from(is_start);
         let mut buffer = [BEFORE_ALL; SEAM];
@@ -61,7 +64,7 @@ impl Windowed {
         let mut mask = [0];
         self.kernel.mark(&self.tables, text.bytes, &mut mask);
         self.confirm_all(text, 0, &mask, |_, needle| {
-            if needle.start <= border && needle.end > border {
+            if (is_whole || needle.start <= border) && needle.end > border {
                 let at = bytes.chunk_start() + needle.start as u64 - border as u64;
                 // A needle of the chunk itself ends later: it does not begin with the chunk.
                 found(Hit { anchor: needle.anchor, at, seen: bytes.chunk_start() + 1 });
@@ -94,6 +97,9 @@ impl Stage for Windowed {
             return;
         }
         self.seam(bytes, found);
+        if chunk.len() <= HEAD {
+            return;
+        }
         let text = Text { bytes: chunk, is_start: false };
         let mut masks = [0; MASKS];
         for base in (0..chunk.len()).step_by(PASS) {
@@ -127,7 +133,7 @@ fn seam_pieces(bytes: Bytes<'_>) -> (&[u8], &[u8]) {
     let start = bytes.chunk_start();
     let [before, _] = bytes.pieces(start.saturating_sub(ANCHOR_BYTES as u64), start);
     let head = bytes.chunk();
-    (before, &head[..head.len().min(ANCHOR_BYTES)])
+    (before, &head[..head.len().min(HEAD)])
 }
 
 /// Eight bytes from `at` on; beyond the end there are zeros.

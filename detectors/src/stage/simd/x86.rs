@@ -61,9 +61,9 @@ fn mark_sets<const USED: usize>(tables: &Tables, text: &[u8], masks: &mut [u64])
                     _mm512_and_si512(allowed[set], _mm512_mask_mov_epi8(by_number, above, by_both));
             }
         }
-        let mut any = allowed[0];
-        for set in 1..USED {
-            any = _mm512_or_si512(any, allowed[set]);
+        let mut any = zero;
+        for allowed in allowed {
+            any = _mm512_or_si512(any, allowed);
         }
         *mask = _mm512_test_epi8_mask(any, any);
     }
