@@ -46,8 +46,8 @@ pub(super) struct Confirm {
     /// By position in the probe and byte: the buckets of literals that allow it there, and above them
     /// the probes of classes, one bit each.
     allowed: Box<[[u64; 256]; PROBE]>,
-    /// By bucket: the bytes of a probe that are fixed for all its literals; they are the key.
-    masks: [u64; BUCKETS_MAX],
+    /// By bucket: which bytes of a probe its literals fix, each way once. Those bytes are a key.
+    masks: [Vec<u64>; BUCKETS_MAX],
     /// By hash: one more than the index of the first entry, or 0.
     slots: Box<[u16; 1 << SLOT_BITS]>,
     entries: Vec<Entry>,
@@ -56,6 +56,7 @@ pub(super) struct Confirm {
 
 struct Entry {
     bucket: usize,
+    mask: u64,
     key: u64,
     /// As in `slots`.
     next: u16,
@@ -83,17 +84,11 @@ impl Confirm {
     pub(super) fn new(needles: &[Needle], probes: &[Probe], buckets: &[usize]) -> Result<Self, String> {
         let mut all = Self {
             allowed: Box::new([[0; 256]; PROBE]),
-            masks: [u64::MAX >> (64 - 8 * PROBE); BUCKETS_MAX],
+            masks: [const { Vec::new() }; BUCKETS_MAX],
             slots: Box::new([0; 1 << SLOT_BITS]),
             entries: Vec::new(),
             classes: Vec::new(),
         };
-        let is_literal = |needle: &Needle| matches!(needle.text, NeedleText::Literal(_));
-        for ((_, probe), &bucket) in
-            needles.iter().zip(probes).zip(buckets).filter(|((n, _), _)| is_literal(n))
-        {
-            all.masks[bucket] &= fixed(probe).0;
-        }
         for (((needle, probe), &bucket), anchor) in needles.iter().zip(probes).zip(buckets).zip(0..) {
             let (offset, before) = (probe.offset, needle.before);
             let bit = match &needle.text {
@@ -101,7 +96,7 @@ impl Confirm {
                     let text = text.clone().into_boxed_slice();
                     all.add(
                         bucket,
-                        fixed(probe).1,
+                        fixed(probe),
                         Literal { anchor, offset, head: head(&text), text, before },
                     )?;
                     bucket
@@ -121,10 +116,12 @@ impl Confirm {
         Ok(all)
     }
 
-    fn add(&mut self, bucket: usize, text: u64, needle: Literal) -> Result<(), String> {
-        let key = text & self.masks[bucket];
-        let slot = &mut self.slots[slot(bucket, key)];
-        self.entries.push(Entry { bucket, key, next: *slot, needle });
+    fn add(&mut self, bucket: usize, (mask, key): (u64, u64), needle: Literal) -> Result<(), String> {
+        if !self.masks[bucket].contains(&mask) {
+            self.masks[bucket].push(mask);
+        }
+        let slot = &mut self.slots[slot(bucket, mask, key)];
+        self.entries.push(Entry { bucket, mask, key, next: *slot, needle });
         *slot = u16::try_from(self.entries.len()).map_err(|_| "more than 65,535 literals".to_owned())?;
         Ok(())
     }
@@ -149,13 +146,15 @@ impl Confirm {
 
     #[inline(always)]
     fn literals(&self, text: Text<'_>, at: usize, bucket: usize, word: u64, found: &mut impl FnMut(Found)) {
-        let key = word & self.masks[bucket];
-        let mut next = self.slots[slot(bucket, key)];
-        while let Some(entry) = usize::from(next).checked_sub(1).map(|at| &self.entries[at]) {
-            if entry.key == key && entry.bucket == bucket {
-                entry.needle.stands(text, at).into_iter().for_each(&mut *found);
+        for &mask in &self.masks[bucket] {
+            let key = word & mask;
+            let mut next = self.slots[slot(bucket, mask, key)];
+            while let Some(entry) = usize::from(next).checked_sub(1).map(|at| &self.entries[at]) {
+                if entry.key == key && entry.mask == mask && entry.bucket == bucket {
+                    entry.needle.stands(text, at).into_iter().for_each(&mut *found);
+                }
+                next = entry.next;
             }
-            next = entry.next;
         }
     }
 
@@ -163,7 +162,9 @@ impl Confirm {
     pub(super) fn memory_usage(&self) -> usize {
         let literals: usize = self.entries.iter().map(|entry| entry.needle.text.len()).sum();
         let sets: usize = self.classes.iter().map(|entry| size_of_val(entry.sets.as_slice())).sum();
+        let masks: usize = self.masks.iter().map(|masks| size_of_val(masks.as_slice())).sum();
         size_of_val(&*self.slots)
+            + masks
             + size_of_val(&*self.allowed)
             + size_of_val(self.entries.as_slice())
             + size_of_val(self.classes.as_slice())
@@ -173,8 +174,9 @@ impl Confirm {
 }
 
 #[inline(always)]
-fn slot(bucket: usize, key: u64) -> usize {
-    let mixed = (key ^ (bucket as u64) << (8 * PROBE)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+fn slot(bucket: usize, mask: u64, key: u64) -> usize {
+    let all = (key ^ (bucket as u64) << (8 * PROBE)).wrapping_add(mask);
+    let mixed = all.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed >> (64 - SLOT_BITS)) as usize
 }
 
