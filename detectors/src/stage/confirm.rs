@@ -10,7 +10,7 @@ use crate::byteset::ByteSet;
 /// Slots of the hash table, as a power of two.
 const SLOT_BITS: u32 = 12;
 
-const _: () = assert!(PROBE < 8, "the bucket is mixed into the highest byte");
+const _: () = assert!(PROBE <= 6, "bucket and mask stand above the key; a bucket has fewer than 256 masks");
 const _: () = assert!(BUCKETS_MAX + CLASSES_MAX <= 64, "a bit for each");
 
 /// What needles are looked for in.
@@ -48,19 +48,20 @@ pub(super) struct Confirm {
     allowed: Box<[[u64; 256]; PROBE]>,
     /// By bucket: which bytes of a probe its literals fix, each way once. Those bytes are a key.
     masks: [Vec<u64>; BUCKETS_MAX],
-    /// By hash: one more than the index of the first entry, or 0.
+    /// By hash: one more than the index of the first link, or 0.
     slots: Box<[u16; 1 << SLOT_BITS]>,
-    entries: Vec<Entry>,
+    links: Vec<Link>,
+    /// By link.
+    literals: Vec<Literal>,
     classes: Vec<Classes>,
 }
 
-struct Entry {
-    bucket: usize,
-    mask: u64,
-    key: u64,
+/// A link of a chain of literals with one slot.
+struct Link {
+    /// See [`identity`].
+    identity: u64,
     /// As in `slots`.
     next: u16,
-    needle: Literal,
 }
 
 struct Literal {
@@ -86,7 +87,8 @@ impl Confirm {
             allowed: Box::new([[0; 256]; PROBE]),
             masks: [const { Vec::new() }; BUCKETS_MAX],
             slots: Box::new([0; 1 << SLOT_BITS]),
-            entries: Vec::new(),
+            links: Vec::new(),
+            literals: Vec::new(),
             classes: Vec::new(),
         };
         for (((needle, probe), &bucket), anchor) in needles.iter().zip(probes).zip(buckets).zip(0..) {
@@ -117,12 +119,16 @@ impl Confirm {
     }
 
     fn add(&mut self, bucket: usize, (mask, key): (u64, u64), needle: Literal) -> Result<(), String> {
-        if !self.masks[bucket].contains(&mask) {
-            self.masks[bucket].push(mask);
-        }
-        let slot = &mut self.slots[slot(bucket, mask, key)];
-        self.entries.push(Entry { bucket, mask, key, next: *slot, needle });
-        *slot = u16::try_from(self.entries.len()).map_err(|_| "more than 65,535 literals".to_owned())?;
+        let masks = &mut self.masks[bucket];
+        let shape = masks.iter().position(|known| *known == mask).unwrap_or_else(|| {
+            masks.push(mask);
+            masks.len() - 1
+        });
+        let identity = identity(bucket, shape, key);
+        let slot = &mut self.slots[slot(identity)];
+        self.links.push(Link { identity, next: *slot });
+        self.literals.push(needle);
+        *slot = u16::try_from(self.links.len()).map_err(|_| "more than 65,535 literals".to_owned())?;
         Ok(())
     }
 
@@ -146,38 +152,43 @@ impl Confirm {
 
     #[inline(always)]
     fn literals(&self, text: Text<'_>, at: usize, bucket: usize, word: u64, found: &mut impl FnMut(Found)) {
-        for &mask in &self.masks[bucket] {
-            let key = word & mask;
-            let mut next = self.slots[slot(bucket, mask, key)];
-            while let Some(entry) = usize::from(next).checked_sub(1).map(|at| &self.entries[at]) {
-                if entry.key == key && entry.mask == mask && entry.bucket == bucket {
-                    entry.needle.stands(text, at).into_iter().for_each(&mut *found);
+        for (shape, &mask) in self.masks[bucket].iter().enumerate() {
+            let identity = identity(bucket, shape, word & mask);
+            let mut next = usize::from(self.slots[slot(identity)]);
+            while let Some(link) = next.checked_sub(1).map(|at| &self.links[at]) {
+                if link.identity == identity {
+                    self.literals[next - 1].stands(text, at).into_iter().for_each(&mut *found);
                 }
-                next = entry.next;
+                next = usize::from(link.next);
             }
         }
     }
 
     /// Bytes of memory beside the struct itself.
     pub(super) fn memory_usage(&self) -> usize {
-        let literals: usize = self.entries.iter().map(|entry| entry.needle.text.len()).sum();
+        let literals: usize = self.literals.iter().map(|literal| literal.text.len()).sum();
         let sets: usize = self.classes.iter().map(|entry| size_of_val(entry.sets.as_slice())).sum();
         let masks: usize = self.masks.iter().map(|masks| size_of_val(masks.as_slice())).sum();
         size_of_val(&*self.slots)
             + masks
             + size_of_val(&*self.allowed)
-            + size_of_val(self.entries.as_slice())
+            + size_of_val(self.links.as_slice())
+            + size_of_val(self.literals.as_slice())
             + size_of_val(self.classes.as_slice())
             + literals
             + sets
     }
 }
 
+/// The fixed bytes of a probe, its bucket, and which of the bucket's masks they are under.
 #[inline(always)]
-fn slot(bucket: usize, mask: u64, key: u64) -> usize {
-    let all = (key ^ (bucket as u64) << (8 * PROBE)).wrapping_add(mask);
-    let mixed = all.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (mixed >> (64 - SLOT_BITS)) as usize
+fn identity(bucket: usize, shape: usize, key: u64) -> u64 {
+    key | (bucket as u64) << (8 * PROBE) | (shape as u64) << (8 * PROBE + 8)
+}
+
+#[inline(always)]
+fn slot(identity: u64) -> usize {
+    (identity.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - SLOT_BITS)) as usize
 }
 
 /// The first eight bytes, or as many as there are, and a mask of them.
