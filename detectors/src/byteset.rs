@@ -35,7 +35,14 @@ impl ByteSet {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = u8> + '_ {
-        (0..=u8::MAX).filter(|&byte| self.contains(byte))
+        (0u8..4).flat_map(|word| {
+            let mut bits = self.0[usize::from(word)];
+            std::iter::from_fn(move || {
+                let next = (bits != 0).then(|| word << 6 | bits.trailing_zeros().to_le_bytes()[0]);
+                bits &= bits.wrapping_sub(1);
+                next
+            })
+        })
     }
 
     /// The byte, if there is just one.

@@ -68,6 +68,21 @@ impl Compiled {
         head + self.anchor.max_length() + self.context_within() + 1
     }
 
+    /// The bytes that may stand behind `literal` in a match, wherever it began.
+    pub(crate) fn after(&self, literal: &[u8]) -> ByteSet {
+        let read = |neighbour: Option<u8>| {
+            let mut state = self.tail.start(neighbour);
+            literal.iter().all(|&byte| self.tail.step(&mut state, byte) != Step::Dead).then_some(state)
+        };
+        let mut states: Vec<_> = NEIGHBOURS.into_iter().filter_map(read).collect();
+        states.sort_unstable();
+        states.dedup();
+        let lives =
+            |byte: u8| states.iter().any(|state| self.tail.step(&mut state.clone(), byte) != Step::Dead);
+        let bytes = (0..=u8::MAX).filter(|&byte| lives(byte));
+        bytes.fold(ByteSet::default(), |set, byte| set.union(&ByteSet::single(byte)))
+    }
+
     /// What to think of `text` as a match; `None` if it is no finding.
     pub(crate) fn judge(&self, text: &[u8]) -> Option<Confidence> {
         if self.ignore.covers(text) {
@@ -111,6 +126,9 @@ impl Compiled {
     }
 }
 
+/// Bytes that stand for all that look-around at a match's start can tell apart.
+const NEIGHBOURS: [Option<u8>; 6] = [None, Some(b'a'), Some(b' '), Some(b'\n'), Some(b'\r'), Some(0xff)];
+
 /// The bytes behind which `tail` lives on at the first byte of `anchor`.
 fn before(tail: &Automaton, anchor: &Anchor) -> ByteSet {
     let first = anchor.first_bytes();
@@ -129,6 +147,8 @@ pub(crate) struct Head {
     starts: Automaton,
     /// From the end of the text back to where a match may have begun whose anchor is not complete.
     approach: Automaton,
+    /// The last bytes of texts that `approach` takes for a beginning.
+    last: ByteSet,
     /// Bytes of the longest head.
     max_length: usize,
     /// Bytes of the longest unfinished head and anchor.
@@ -141,9 +161,13 @@ impl Head {
         let what = "the part before the literal";
         let approach = choice.cut.approach(choice.anchor.hir());
         let max_length = choice.cut.head_max().unwrap_or(limits.look_behind_bytes);
+        let approach = Automaton::new(what, &approach, Reads::Backward, limits)?;
+        let goes_on = |byte: &u8| approach.step(&mut approach.start(None), *byte) != Step::Dead;
+        let last = (0..=u8::MAX).filter(goes_on);
         Ok(Some(Self {
             starts: Automaton::new(what, &head, Reads::Backward, limits)?,
-            approach: Automaton::new(what, &approach, Reads::Backward, limits)?,
+            last: last.fold(ByteSet::default(), |set, byte| set.union(&ByteSet::single(byte))),
+            approach,
             max_length,
             approach_max: max_length + choice.anchor.max_length(),
         }))
@@ -157,6 +181,10 @@ impl Head {
 
     /// How many of the last bytes may begin a match whose anchor is not complete.
     pub(crate) fn unfinished(&self, bytes: Bytes<'_>) -> u64 {
+        let last = bytes.end().checked_sub(1).and_then(|last| bytes.get(last));
+        if last.is_some_and(|byte| !self.last.contains(byte)) {
+            return 0;
+        }
         lengths_back(&self.approach, bytes, bytes.end(), self.approach_max).map_or(0, |(_, longest)| longest)
     }
 
@@ -189,6 +217,8 @@ fn lengths_back(automaton: &Automaton, bytes: Bytes<'_>, end: u64, max: usize) -
 /// Context words.
 pub(crate) struct Words {
     search: AhoCorasick,
+    /// Bytes of the longest word.
+    longest: usize,
     pub(crate) within: usize,
 }
 
@@ -209,17 +239,23 @@ impl Words {
         }
         let search = AhoCorasick::builder()
             .ascii_case_insensitive(true)
-            .kind(Some(AhoCorasickKind::ContiguousNFA))
+            .kind(Some(AhoCorasickKind::DFA))
             .build(&context.any)
             .map_err(|error| Reason::Automaton { what: "`context.any`", message: error.to_string() })?;
-        Ok(Self { search, within: context.within })
+        let longest = context.any.iter().map(String::len).max().unwrap_or(0);
+        Ok(Self { search, longest, within: context.within })
     }
 
-    /// Whether a word stands near the match in what has been seen.
-    pub(crate) fn near(&self, bytes: Bytes<'_>, start: u64, end: u64) -> bool {
-        let before = bytes.text(start.saturating_sub(self.within as u64), start);
-        let after = bytes.text(end, end + self.within as u64);
-        self.search.is_match(&*before) || self.search.is_match(&*after)
+    /// Whether a word stands near the match in what has been seen. `looked_to` is where the last look
+    /// ended, 0 before the first; only what has come since is looked at.
+    pub(crate) fn near(&self, bytes: Bytes<'_>, start: u64, end: u64, looked_to: &mut u64) -> bool {
+        let is_first = *looked_to == 0;
+        // A word may have begun before the last look ended.
+        let from = looked_to.saturating_sub(self.longest as u64).max(end);
+        let to = bytes.end().min(end + self.within as u64);
+        *looked_to = to;
+        (is_first && self.search.is_match(&*bytes.text(start.saturating_sub(self.within as u64), start)))
+            || self.search.is_match(&*bytes.text(from, to))
     }
 }
 

@@ -198,9 +198,12 @@ struct Pass<'a> {
 impl Pass<'_> {
     fn hit(&mut self, hit: Hit) {
         self.pass_checkpoints(hit.seen - 1);
-        for &rule in self.rules.rules_of(hit.anchor) {
-            if self.selection.contains(rule) {
-                self.begin(rule, hit.at);
+        let starts = self.rules.starts(hit.anchor);
+        // At the end of the chunk the next byte is not known; an attempt finds out later.
+        let next = self.bytes.get(hit.at + starts.length as u64);
+        for start in &starts.all {
+            if self.selection.contains(start.rule) && next.is_none_or(|byte| start.after.contains(byte)) {
+                self.begin(start.rule, hit.at);
             }
         }
     }

@@ -139,30 +139,45 @@ impl<'a> Build<'a> {
 }
 
 /// All anchors, each once, and by anchor the rules that start from it.
-fn needles(rules: &[Compiled]) -> (Vec<Needle>, Vec<Vec<RuleId>>) {
-    let mut literals: BTreeMap<&[u8], (ByteSet, Vec<RuleId>)> = BTreeMap::new();
+fn needles(rules: &[Compiled]) -> (Vec<Needle>, Vec<Starts>) {
+    let mut literals: BTreeMap<&[u8], (ByteSet, Vec<Start>)> = BTreeMap::new();
     let mut needles = Vec::new();
     let mut anchors = Vec::new();
     for (id, rule) in (0u16..).map(RuleId).zip(rules) {
         match &rule.anchor {
             Anchor::Literals(all) => {
                 for literal in all {
-                    let (before, ids) = literals.entry(literal).or_default();
+                    let (before, starts) = literals.entry(literal).or_default();
                     *before = before.union(&rule.before);
-                    ids.push(id);
+                    starts.push(Start { rule: id, after: rule.after(literal) });
                 }
             }
             Anchor::Classes(sets) => {
                 needles.push(Needle { text: Text::Classes(sets.clone()), before: rule.before });
-                anchors.push(vec![id]);
+                anchors
+                    .push(Starts { length: sets.len(), all: vec![Start { rule: id, after: ByteSet::ALL }] });
             }
         }
     }
-    for (literal, (before, ids)) in literals {
+    for (literal, (before, all)) in literals {
         needles.push(Needle { text: Text::Literal(literal.to_vec()), before });
-        anchors.push(ids);
+        anchors.push(Starts { length: literal.len(), all });
     }
     (needles, anchors)
+}
+
+/// What starts from an anchor.
+pub(crate) struct Starts {
+    /// Bytes of the anchor.
+    pub(crate) length: usize,
+    pub(crate) all: Vec<Start>,
+}
+
+/// A rule that starts from an anchor, unless what follows says that it would end at once.
+pub(crate) struct Start {
+    pub(crate) rule: RuleId,
+    /// The bytes that may follow the anchor.
+    pub(crate) after: ByteSet,
 }
 
 /// Rules made ready to scan any number of streams. Immutable; share it in an `Arc`.
@@ -170,8 +185,8 @@ pub struct RuleSet {
     rules: Vec<Compiled>,
     ids: HashMap<String, RuleId>,
     pub(crate) stage: Box<dyn Stage>,
-    /// By anchor: the rules that start from it.
-    anchors: Vec<Vec<RuleId>>,
+    /// By anchor.
+    anchors: Vec<Starts>,
     /// Rules with a head.
     pub(crate) heads: Vec<RuleId>,
     /// Bytes that a stream's window keeps at rest.
@@ -220,7 +235,8 @@ impl RuleSet {
     /// Bytes of memory, shared by all streams.
     pub fn memory_usage(&self) -> usize {
         let automata: usize = self.rules.iter().map(Compiled::automaton_bytes).sum();
-        let anchors: usize = self.anchors.iter().map(|rules| size_of_val(rules.as_slice())).sum();
+        let anchors: usize =
+            self.anchors.iter().map(|starts| size_of_val(starts) + size_of_val(starts.all.as_slice())).sum();
         automata + anchors + self.rules.len() * size_of::<Compiled>() + self.stage.memory_usage()
     }
 
@@ -247,7 +263,7 @@ impl RuleSet {
         &self.rules[rule.index()]
     }
 
-    pub(crate) fn rules_of(&self, anchor: u32) -> &[RuleId] {
+    pub(crate) fn starts(&self, anchor: u32) -> &Starts {
         &self.anchors[anchor as usize]
     }
 }

@@ -2,7 +2,8 @@
 //! same end, or context may still come.
 
 use crate::attempt::Attempt;
-use crate::finding::{Event, Finding};
+use crate::compiled::Compiled;
+use crate::finding::{Confidence, Event, Finding};
 use crate::rule::RuleId;
 use crate::set::RuleSet;
 use crate::window::Bytes;
@@ -16,7 +17,14 @@ pub(crate) struct Match {
     pub(crate) start: u64,
     latest: u64,
     end: u64,
+    /// What the text is worth; known once no older attempt may claim it.
+    judged: Option<Confidence>,
+    /// How far context has been looked for.
+    looked_to: u64,
 }
+
+/// Matches whose memory a stream keeps at rest.
+const MATCHES_AT_REST: usize = 2;
 
 /// The matches that are not decided.
 #[derive(Debug, Default)]
@@ -37,7 +45,14 @@ impl Settled {
                 known.start = known.start.min(attempt.start);
                 known.latest = known.latest.max(latest);
             }
-            None => self.0.push(Match { rule: attempt.rule, start: attempt.start, latest, end }),
+            None => self.0.push(Match {
+                rule: attempt.rule,
+                start: attempt.start,
+                latest,
+                end,
+                judged: None,
+                looked_to: 0,
+            }),
         }
     }
 
@@ -51,7 +66,7 @@ impl Settled {
         is_over: bool,
         events: &mut Vec<Event>,
     ) {
-        self.0.retain(|known| match known.decide(rules, live, bytes, is_over) {
+        self.0.retain_mut(|known| match known.decide(rules, live, bytes, is_over) {
             Decision::Wait => true,
             Decision::Drop => false,
             Decision::Report(finding) => {
@@ -60,7 +75,7 @@ impl Settled {
             }
         });
         if self.0.is_empty() {
-            self.0 = Vec::new();
+            self.0.shrink_to(MATCHES_AT_REST);
         }
     }
 
@@ -79,30 +94,37 @@ impl Settled {
 }
 
 impl Match {
-    fn decide(&self, rules: &RuleSet, live: &[Attempt], bytes: Bytes<'_>, is_over: bool) -> Decision {
-        let claims = |attempt: &Attempt| {
-            attempt.rule == self.rule && attempt.best().is_some_and(|(_, end)| end == self.end)
-        };
-        if live.iter().any(claims) {
+    fn decide(&mut self, rules: &RuleSet, live: &[Attempt], bytes: Bytes<'_>, is_over: bool) -> Decision {
+        let rule = rules.compiled(self.rule);
+        if self.judged.is_none() && self.is_claimed(live) {
             return Decision::Wait;
         }
-        let rule = rules.compiled(self.rule);
+        let Some(confidence) = self.judged.or_else(|| self.judge(rule, bytes)) else {
+            return Decision::Drop;
+        };
+        self.judged = Some(confidence);
         if let Some(words) = &rule.context
-            && !words.near(bytes, self.start, self.end)
+            && !words.near(bytes, self.start, self.end, &mut self.looked_to)
         {
             let may_come = !is_over && bytes.end() < self.end + words.within as u64;
             return if may_come { Decision::Wait } else { Decision::Drop };
         }
-        let mut confidence = rule.judge(&bytes.text(self.start, self.end));
+        Decision::Report(Finding { rule: self.rule, start: self.start, end: self.end, confidence })
+    }
+
+    /// Whether an older attempt may end here too. Attempts have all been read to one place behind this
+    /// end, so one that does not claim it now never will.
+    fn is_claimed(&self, live: &[Attempt]) -> bool {
+        let same_end = |attempt: &Attempt| attempt.best().is_some_and(|(_, end)| end == self.end);
+        live.iter().any(|attempt| attempt.rule == self.rule && same_end(attempt))
+    }
+
+    fn judge(&self, rule: &Compiled, bytes: Bytes<'_>) -> Option<Confidence> {
+        let confidence = rule.judge(&bytes.text(self.start, self.end));
         if self.latest != self.start && rule.judges_text() {
-            confidence = confidence.max(rule.judge(&bytes.text(self.latest, self.end)));
+            return confidence.max(rule.judge(&bytes.text(self.latest, self.end)));
         }
-        match confidence {
-            None => Decision::Drop,
-            Some(confidence) => {
-                Decision::Report(Finding { rule: self.rule, start: self.start, end: self.end, confidence })
-            }
-        }
+        confidence
     }
 
     /// Whether the match is evidence although its context is open; see [`Attempt::is_evident`].

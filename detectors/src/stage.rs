@@ -12,6 +12,7 @@
 
 mod confirm;
 mod edge;
+mod pairs;
 mod portable;
 mod sample;
 mod simd;
@@ -99,8 +100,6 @@ pub enum StageKind {
     Best,
     /// One step a byte.
     Portable,
-    /// 32 bytes a step.
-    Avx2,
     /// 64 bytes a step.
     Avx512,
 }
@@ -110,7 +109,6 @@ pub(crate) fn build(kind: StageKind, needles: &[Needle]) -> Result<Box<dyn Stage
     let kernel = match kind {
         StageKind::Portable => None,
         StageKind::Best => Kernel::best(),
-        StageKind::Avx2 => Some(Kernel::avx2().ok_or("this machine has no AVX2")?),
         StageKind::Avx512 => Some(Kernel::avx512().ok_or("this machine has no AVX-512 VBMI")?),
     };
     match kernel {

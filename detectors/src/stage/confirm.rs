@@ -1,14 +1,17 @@
 //! From a place where a probe may stand to the needles that do stand there.
 //!
-//! The fixed bytes of a probe are a key of a hash table; which bytes of it are fixed is its *shape*, of
-//! which there are few. Probes of classes have a bit each in four tables by byte instead.
+//! Tables by byte say exactly which buckets the place fits, mostly none or one; the fixed bytes of the
+//! bucket's probes are the key of a hash table of its literals. Probes of classes have a bit each.
 
-use super::windows::{PROBE, Probe};
+use super::windows::{BUCKETS_MAX, PROBE, Probe};
 use super::{CLASSES_MAX, Needle, Text as NeedleText};
 use crate::byteset::ByteSet;
 
 /// Slots of the hash table, as a power of two.
 const SLOT_BITS: u32 = 12;
+
+const _: () = assert!(PROBE <= 6, "bucket and mask stand above the key; a bucket has fewer than 256 masks");
+const _: () = assert!(BUCKETS_MAX + CLASSES_MAX <= 64, "a bit for each");
 
 /// What needles are looked for in.
 #[derive(Clone, Copy)]
@@ -40,37 +43,37 @@ pub(super) struct Found {
 
 /// Needles by their probes.
 pub(super) struct Confirm {
-    shapes: Vec<Shape>,
-    /// By hash: one more than the index of the first entry, or 0.
+    /// By position in the probe and byte: the buckets of literals that allow it there, and above them
+    /// the probes of classes, one bit each.
+    allowed: Box<[[u64; 256]; PROBE]>,
+    /// By bucket: which bytes of a probe its literals fix, each way once. Those bytes are a key.
+    masks: [Vec<u64>; BUCKETS_MAX],
+    /// By hash: one more than the index of the first link, or 0.
     slots: Box<[u16; 1 << SLOT_BITS]>,
-    entries: Vec<Entry>,
-    /// By position in the probe and byte: the probes of classes that allow it there.
-    classes: Box<[[u32; 256]; PROBE]>,
-    class_entries: Vec<ClassEntry>,
+    links: Vec<Link>,
+    /// By link.
+    literals: Vec<Literal>,
+    classes: Vec<Classes>,
 }
 
-/// Which bytes of a probe are fixed.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Shape {
-    mask: u32,
-}
-
-struct Entry {
-    shape: usize,
-    key: u32,
+/// A link of a chain of literals with one slot.
+struct Link {
+    /// See [`identity`].
+    identity: u64,
     /// As in `slots`.
     next: u16,
-    needle: Literal,
 }
 
 struct Literal {
     anchor: u32,
     offset: isize,
+    /// The first bytes of the text, and a mask of them.
+    head: [u64; 2],
     text: Box<[u8]>,
     before: ByteSet,
 }
 
-struct ClassEntry {
+struct Classes {
     anchor: u32,
     offset: isize,
     sets: Vec<ByteSet>,
@@ -79,108 +82,133 @@ struct ClassEntry {
 
 impl Confirm {
     /// Fails with words when there are too many needles.
-    pub(super) fn new(needles: &[Needle], probes: &[Probe]) -> Result<Self, String> {
+    pub(super) fn new(needles: &[Needle], probes: &[Probe], buckets: &[usize]) -> Result<Self, String> {
         let mut all = Self {
-            shapes: Vec::new(),
+            allowed: Box::new([[0; 256]; PROBE]),
+            masks: [const { Vec::new() }; BUCKETS_MAX],
             slots: Box::new([0; 1 << SLOT_BITS]),
-            entries: Vec::new(),
-            classes: Box::new([[0; 256]; PROBE]),
-            class_entries: Vec::new(),
+            links: Vec::new(),
+            literals: Vec::new(),
+            classes: Vec::new(),
         };
-        for ((needle, probe), anchor) in needles.iter().zip(probes).zip(0..) {
-            match &needle.text {
+        for (((needle, probe), &bucket), anchor) in needles.iter().zip(probes).zip(buckets).zip(0..) {
+            let (offset, before) = (probe.offset, needle.before);
+            let bit = match &needle.text {
                 NeedleText::Literal(text) => {
                     let text = text.clone().into_boxed_slice();
-                    all.add_literal(
-                        Literal { anchor, offset: probe.offset, text, before: needle.before },
-                        probe,
+                    all.add(
+                        bucket,
+                        fixed(probe),
+                        Literal { anchor, offset, head: head(&text), text, before },
                     )?;
+                    bucket
+                }
+                NeedleText::Classes(_) if all.classes.len() == CLASSES_MAX => {
+                    return Err(format!("more than {CLASSES_MAX} anchors of byte classes"));
                 }
                 NeedleText::Classes(sets) => {
-                    let sets = sets.clone();
-                    all.add_classes(
-                        ClassEntry { anchor, offset: probe.offset, sets, before: needle.before },
-                        probe,
-                    )?;
+                    all.classes.push(Classes { anchor, offset, sets: sets.clone(), before });
+                    BUCKETS_MAX + all.classes.len() - 1
                 }
+            };
+            for (set, allowed) in probe.sets.iter().zip(all.allowed.iter_mut()) {
+                set.iter().for_each(|byte| allowed[usize::from(byte)] |= 1 << bit);
             }
         }
         Ok(all)
     }
 
-    fn add_literal(&mut self, needle: Literal, probe: &Probe) -> Result<(), String> {
-        let (mut mask, mut key) = ([0; PROBE], [0; PROBE]);
-        for (position, set) in probe.sets.iter().enumerate() {
-            if let Some(byte) = set.only() {
-                (mask[position], key[position]) = (u8::MAX, byte);
-            }
-        }
-        let shape = Shape { mask: u32::from_le_bytes(mask) };
-        let key = u32::from_le_bytes(key);
-        let index = self.shapes.iter().position(|known| *known == shape).unwrap_or_else(|| {
-            self.shapes.push(shape);
-            self.shapes.len() - 1
+    fn add(&mut self, bucket: usize, (mask, key): (u64, u64), needle: Literal) -> Result<(), String> {
+        let masks = &mut self.masks[bucket];
+        let shape = masks.iter().position(|known| *known == mask).unwrap_or_else(|| {
+            masks.push(mask);
+            masks.len() - 1
         });
-        let slot = &mut self.slots[shape.slot(key)];
-        self.entries.push(Entry { shape: index, key, next: *slot, needle });
-        *slot = u16::try_from(self.entries.len()).map_err(|_| "more than 65,535 literals".to_owned())?;
+        let identity = identity(bucket, shape, key);
+        let slot = &mut self.slots[slot(identity)];
+        self.links.push(Link { identity, next: *slot });
+        self.literals.push(needle);
+        *slot = u16::try_from(self.links.len()).map_err(|_| "more than 65,535 literals".to_owned())?;
         Ok(())
     }
 
-    fn add_classes(&mut self, needle: ClassEntry, probe: &Probe) -> Result<(), String> {
-        if self.class_entries.len() == CLASSES_MAX {
-            return Err(format!("more than {CLASSES_MAX} anchors of byte classes"));
-        }
-        let bit = 1 << self.class_entries.len();
-        for (set, allowed) in probe.sets.iter().zip(self.classes.iter_mut()) {
-            set.iter().for_each(|byte| allowed[usize::from(byte)] |= bit);
-        }
-        self.class_entries.push(needle);
-        Ok(())
-    }
-
-    /// Hands every needle with its probe at `text[at..]` to `found`. `word` is the text there.
-    /// The byte before a needle must be in the text too.
+    /// Hands every needle with its probe at `text[at..]` to `found`. `word` is the text there, followed
+    /// by zeros. The byte before a needle must be in the text too.
     #[inline(always)]
-    pub(super) fn at(&self, text: Text<'_>, at: usize, word: [u8; PROBE], mut found: impl FnMut(Found)) {
-        let number = u32::from_le_bytes(word);
-        for (index, shape) in self.shapes.iter().enumerate() {
-            let key = number & shape.mask;
-            let mut next = self.slots[shape.slot(key)];
-            while let Some(entry) = usize::from(next).checked_sub(1).map(|at| &self.entries[at]) {
-                if entry.key == key && entry.shape == index {
-                    entry.needle.stands(text, at).into_iter().for_each(&mut found);
-                }
-                next = entry.next;
+    pub(super) fn at(&self, text: Text<'_>, at: usize, word: [u8; 8], mut found: impl FnMut(Found)) {
+        let mut bits = u64::MAX;
+        for (allowed, byte) in self.allowed.iter().zip(word) {
+            bits &= allowed[usize::from(byte)];
+        }
+        while bits != 0 {
+            let bit = bits.trailing_zeros() as usize;
+            bits &= bits - 1;
+            match bit.checked_sub(BUCKETS_MAX) {
+                None => self.literals(text, at, bit, u64::from_le_bytes(word), &mut found),
+                Some(class) => self.classes[class].stands(text, at).into_iter().for_each(&mut found),
             }
         }
-        let mut classes = (0..PROBE).fold(u32::MAX, |all, p| all & self.classes[p][usize::from(word[p])]);
-        while classes != 0 {
-            let entry = &self.class_entries[classes.trailing_zeros() as usize];
-            entry.stands(text, at).into_iter().for_each(&mut found);
-            classes &= classes - 1;
+    }
+
+    #[inline(always)]
+    fn literals(&self, text: Text<'_>, at: usize, bucket: usize, word: u64, found: &mut impl FnMut(Found)) {
+        for (shape, &mask) in self.masks[bucket].iter().enumerate() {
+            let identity = identity(bucket, shape, word & mask);
+            let mut next = usize::from(self.slots[slot(identity)]);
+            while let Some(link) = next.checked_sub(1).map(|at| &self.links[at]) {
+                if link.identity == identity {
+                    self.literals[next - 1].stands(text, at).into_iter().for_each(&mut *found);
+                }
+                next = usize::from(link.next);
+            }
         }
     }
 
     /// Bytes of memory beside the struct itself.
     pub(super) fn memory_usage(&self) -> usize {
-        let literals: usize = self.entries.iter().map(|entry| entry.needle.text.len()).sum();
-        let sets: usize = self.class_entries.iter().map(|entry| size_of_val(entry.sets.as_slice())).sum();
+        let literals: usize = self.literals.iter().map(|literal| literal.text.len()).sum();
+        let sets: usize = self.classes.iter().map(|entry| size_of_val(entry.sets.as_slice())).sum();
+        let masks: usize = self.masks.iter().map(|masks| size_of_val(masks.as_slice())).sum();
         size_of_val(&*self.slots)
-            + size_of_val(&*self.classes)
-            + size_of_val(self.entries.as_slice())
-            + size_of_val(self.class_entries.as_slice())
-            + size_of_val(self.shapes.as_slice())
+            + masks
+            + size_of_val(&*self.allowed)
+            + size_of_val(self.links.as_slice())
+            + size_of_val(self.literals.as_slice())
+            + size_of_val(self.classes.as_slice())
             + literals
             + sets
     }
 }
 
-impl Shape {
-    #[inline(always)]
-    fn slot(self, key: u32) -> usize {
-        (key.wrapping_add(self.mask).wrapping_mul(0x9e37_79b1) >> (32 - SLOT_BITS)) as usize
+/// The fixed bytes of a probe, its bucket, and which of the bucket's masks they are under.
+#[inline(always)]
+fn identity(bucket: usize, shape: usize, key: u64) -> u64 {
+    key | (bucket as u64) << (8 * PROBE) | (shape as u64) << (8 * PROBE + 8)
+}
+
+#[inline(always)]
+fn slot(identity: u64) -> usize {
+    (identity.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - SLOT_BITS)) as usize
+}
+
+/// The first eight bytes, or as many as there are, and a mask of them.
+fn head(text: &[u8]) -> [u64; 2] {
+    let (mut head, mut mask) = ([0; 8], [0; 8]);
+    for (at, &byte) in text.iter().take(8).enumerate() {
+        (head[at], mask[at]) = (byte, u8::MAX);
     }
+    [u64::from_le_bytes(head), u64::from_le_bytes(mask)]
+}
+
+/// Which bytes of a probe are fixed, and those bytes.
+fn fixed(probe: &Probe) -> (u64, u64) {
+    let (mut mask, mut key) = ([0; 8], [0; 8]);
+    for (position, set) in probe.sets.iter().enumerate() {
+        if let Some(byte) = set.only() {
+            (mask[position], key[position]) = (u8::MAX, byte);
+        }
+    }
+    (u64::from_le_bytes(mask), u64::from_le_bytes(key))
 }
 
 impl Literal {
@@ -188,12 +216,18 @@ impl Literal {
     fn stands(&self, text: Text<'_>, at: usize) -> Option<Found> {
         let start = at.checked_add_signed(-self.offset)?;
         let end = start + self.text.len();
+        // Many literals may share a key; most differ soon.
+        let head =
+            text.bytes.get(start..).and_then(|rest| rest.first_chunk().copied().map(u64::from_le_bytes));
+        if head.is_some_and(|head| (head ^ self.head[0]) & self.head[1] != 0) {
+            return None;
+        }
         let text = text.behind(&self.before, start, end)?;
         (text == &*self.text).then_some(Found { anchor: self.anchor, start, end })
     }
 }
 
-impl ClassEntry {
+impl Classes {
     #[inline(always)]
     fn stands(&self, text: Text<'_>, at: usize) -> Option<Found> {
         let start = at.checked_add_signed(-self.offset)?;

@@ -12,6 +12,8 @@ use crate::window::Bytes;
 pub(super) struct Edge {
     /// By byte: bit `n` says that some anchor has it at `n`, and more behind it.
     inner: Box<[u32; 256]>,
+    /// One bit for each pair of bytes that some anchor begins with, and goes on behind.
+    pairs: Box<[u64; 1024]>,
     /// Sorted.
     literals: Vec<Vec<u8>>,
     classes: Vec<Vec<ByteSet>>,
@@ -23,15 +25,28 @@ const _: () = assert!(ANCHOR_BYTES <= 32, "one bit a byte");
 
 impl Edge {
     pub(super) fn new(needles: &[Needle]) -> Self {
-        let mut all =
-            Self { inner: Box::new([0; 256]), literals: Vec::new(), classes: Vec::new(), longest: 0 };
+        let mut all = Self {
+            inner: Box::new([0; 256]),
+            pairs: Box::new([0; 1024]),
+            literals: Vec::new(),
+            classes: Vec::new(),
+            longest: 0,
+        };
         for needle in needles {
             match &needle.text {
                 Text::Literal(literal) => {
+                    if let [first, second, _, ..] = literal[..] {
+                        all.note_pair(first, second);
+                    }
                     all.note(literal.iter().map(|&byte| ByteSet::single(byte)));
                     all.literals.push(literal.clone());
                 }
                 Text::Classes(sets) => {
+                    if let [first, second, _, ..] = &sets[..] {
+                        first
+                            .iter()
+                            .for_each(|byte| second.iter().for_each(|next| all.note_pair(byte, next)));
+                    }
                     all.note(sets.iter().copied());
                     all.classes.push(sets.clone());
                 }
@@ -39,6 +54,11 @@ impl Edge {
         }
         all.literals.sort();
         all
+    }
+
+    fn note_pair(&mut self, first: u8, second: u8) {
+        let (word, bit) = place(first, second);
+        self.pairs[word] |= bit;
     }
 
     fn note(&mut self, sets: impl ExactSizeIterator<Item = ByteSet>) {
@@ -83,7 +103,18 @@ impl Edge {
         0
     }
 
+    /// Whether `text`, whose bytes each fit some anchor at their place, is the beginning of one.
     fn is_beginning(&self, text: &[u8]) -> bool {
+        match text {
+            [] | [_] => true,
+            [first, second, rest @ ..] => {
+                let (word, bit) = place(*first, *second);
+                self.pairs[word] & bit != 0 && (rest.is_empty() || self.begins_an_anchor(text))
+            }
+        }
+    }
+
+    fn begins_an_anchor(&self, text: &[u8]) -> bool {
         let of_literal = |at: usize| {
             self.literals
                 .get(at)
@@ -101,6 +132,16 @@ impl Edge {
     pub(super) fn memory_usage(&self) -> usize {
         let literals: usize = self.literals.iter().map(|literal| size_of::<Vec<u8>>() + literal.len()).sum();
         let classes: usize = self.classes.iter().map(|sets| size_of_val(sets.as_slice())).sum();
-        size_of_val(&*self.inner) + literals + classes + self.classes.len() * size_of::<Vec<ByteSet>>()
+        size_of_val(&*self.inner)
+            + size_of_val(&*self.pairs)
+            + literals
+            + classes
+            + self.classes.len() * size_of::<Vec<ByteSet>>()
     }
+}
+
+/// Word and bit of a pair.
+fn place(first: u8, second: u8) -> (usize, u64) {
+    let pair = usize::from(u16::from_le_bytes([first, second]));
+    (pair / 64, 1 << (pair % 64))
 }

@@ -3,112 +3,101 @@
 //! Counting on a text sees what single byte frequencies miss: that `se` is often followed by `r`. The
 //! sample is fixed, so that a set is built alike on every machine.
 
-use super::windows::PROBE;
-use crate::byteset::ByteSet;
+use super::pairs::{PAIRS, PairSet, hash};
 
 /// Places of the sample that are counted.
-const PLACES: usize = 2048;
-const WORDS: usize = PLACES / 64;
+const PLACES: u32 = 2048;
+const WORDS: usize = PLACES as usize / 64;
 /// Weight of bytes without any order beside the sample.
 const DISORDER: f32 = 0.3;
 
 /// One bit for each place.
-pub(super) type Places = [u64; WORDS];
+type Places = [u64; WORDS];
 
-/// A set of bytes as a nibble shuffle sees it: every low nibble with every high one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Nibbles {
-    pub(super) low: u16,
-    pub(super) high: u16,
-}
-
-impl Nibbles {
-    pub(super) fn of(set: &ByteSet) -> Self {
-        set.iter().fold(Self::default(), |all, byte| Self {
-            low: all.low | 1 << (byte & 15),
-            high: all.high | 1 << (byte >> 4),
-        })
-    }
-
-    pub(super) fn union(self, other: Self) -> Self {
-        Self { low: self.low | other.low, high: self.high | other.high }
-    }
-
-    /// The share of all byte values.
-    fn share(self) -> f32 {
-        f32::from(u8::try_from(self.low.count_ones() * self.high.count_ones()).unwrap_or(u8::MAX)) / 256.0
-    }
-}
-
-/// By position in a probe and nibble (low ones, then high ones): the places with that nibble there.
-pub(super) struct Sample(Box<[[Places; 32]; PROBE]>);
+/// By pair: the places where it stands.
+pub(super) struct Sample(Box<[Places; 128]>);
 
 impl Sample {
     pub(super) fn new() -> Self {
         let bytes = bytes();
-        let mut rows = Box::new([[[0; WORDS]; 32]; PROBE]);
-        for (position, rows) in rows.iter_mut().enumerate() {
-            for place in 0..PLACES {
-                let byte = usize::from(bytes[place + position]);
-                rows[byte & 15][place / 64] |= 1 << (place % 64);
-                rows[16 + (byte >> 4)][place / 64] |= 1 << (place % 64);
-            }
+        let mut rows = Box::new([[0; WORDS]; 128]);
+        for place in 0..PLACES as usize {
+            let pair = usize::from(hash(bytes[place], bytes[place + 1]) & 127);
+            rows[pair][place / 64] |= 1 << (place % 64);
         }
         Self(rows)
+    }
+
+    fn places(&self, set: PairSet) -> Places {
+        if set.is_full() {
+            return [u64::MAX; WORDS];
+        }
+        let mut all = [0; WORDS];
+        for pair in set.iter() {
+            all.iter_mut().zip(&self.0[pair]).for_each(|(all, row)| *all |= row);
+        }
+        all
     }
 }
 
 /// What a bucket's probes have in common, and where in the sample it would stop.
 #[derive(Clone)]
 pub(super) struct Stops {
-    nibbles: [Nibbles; PROBE],
-    /// By position: the places with one of the low nibbles, and with one of the high ones.
-    places: [[Places; 2]; PROBE],
+    pairs: [PairSet; PAIRS],
+    /// By position: the places whose pair is allowed there.
+    places: [Places; PAIRS],
 }
 
 impl Stops {
-    pub(super) fn none() -> Self {
-        Self { nibbles: [Nibbles::default(); PROBE], places: [[[0; WORDS]; 2]; PROBE] }
+    pub(super) fn new(sample: &Sample, pairs: [PairSet; PAIRS]) -> Self {
+        Self { pairs, places: pairs.map(|set| sample.places(set)) }
     }
 
-    pub(super) fn add(&mut self, sample: &Sample, probe: &[Nibbles; PROBE]) {
-        for (position, nibbles) in probe.iter().enumerate() {
-            let rows = &sample.0[position];
-            let [low, high] = &mut self.places[position];
-            join(low, &rows[..16], nibbles.low);
-            join(high, &rows[16..], nibbles.high);
-            self.nibbles[position] = self.nibbles[position].union(*nibbles);
+    pub(super) fn joined(&self, other: &Self) -> Self {
+        let mut all = self.clone();
+        for position in 0..PAIRS {
+            let (mine, others) = (&mut all.places[position], &other.places[position]);
+            mine.iter_mut().zip(others).for_each(|(mine, other)| *mine |= other);
+            all.pairs[position] = all.pairs[position].union(other.pairs[position]);
         }
+        all
     }
 
-    /// How often it stops, in stops a place.
+    /// How often it stops, in stops a place. What the sample is too short to show is estimated as if
+    /// pairs came independently, so that probes do not gather in one bucket for nothing.
     pub(super) fn often(&self) -> f32 {
-        let mut stops = 0u32;
-        for word in 0..WORDS {
-            let all = self.places.iter().fold(u64::MAX, |all, [low, high]| all & low[word] & high[word]);
+        let mut stops = 0;
+        for word in 0..WORDS - 1 {
+            let mut all = u64::MAX;
+            for (position, places) in self.places.iter().enumerate() {
+                // The pair at a later position begins so many places further on.
+                let next =
+                    places[word + 1].checked_shl(64 - u32::try_from(position).unwrap_or(0)).unwrap_or(0);
+                all &= places[word] >> position | next;
+            }
             stops += all.count_ones();
         }
-        let disorder: f32 = self.nibbles.iter().map(|nibbles| nibbles.share()).product();
-        f32::from(u16::try_from(stops).unwrap_or(u16::MAX)) / 2048.0 + DISORDER * disorder
+        let share = |places: &Places| {
+            let ones: u32 = places.iter().map(|word| word.count_ones()).sum();
+            float(ones) / float(PLACES)
+        };
+        let independent: f32 = self.places.iter().map(share).product();
+        let disorder: f32 = self.pairs.iter().map(|pairs| pairs.share()).product();
+        float(stops) / float(PLACES) + independent + DISORDER * disorder
     }
 }
 
-fn join(places: &mut Places, rows: &[Places], mut nibbles: u16) {
-    while nibbles != 0 {
-        let row = &rows[nibbles.trailing_zeros() as usize];
-        places.iter_mut().zip(row).for_each(|(places, row)| *places |= row);
-        nibbles &= nibbles - 1;
-    }
+/// A small count as a number to reckon with.
+pub(super) fn float(count: u32) -> f32 {
+    f32::from(u16::try_from(count).unwrap_or(u16::MAX))
 }
-
-const _: () = assert!(PLACES == 2048, "see `often`");
 
 /// The text, then base64 and hexadecimal digits until there is enough.
 fn bytes() -> Vec<u8> {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut bytes = TEXT.as_bytes().to_vec();
     let mut state = 0x2545_f491u32;
-    while bytes.len() < PLACES + PROBE {
+    while bytes.len() < PLACES as usize + 1 {
         state ^= state << 13;
         state ^= state >> 17;
         state ^= state << 5;

@@ -1,60 +1,76 @@
 //! Marks the places of a text where a probe may stand, many bytes at a time.
 //!
-//! A kernel answers for each place whether all four bytes from there on are allowed by one bucket: each
-//! byte selects the buckets that allow it at that position, and the four selections are intersected. It
-//! may say yes too often (by nibble, a bucket allows more than its probes do), never too rarely.
+//! A kernel answers for each place whether the five pairs of bytes from there on are allowed by one
+//! bucket: each pair selects the buckets that allow it at that position, and the selections are
+//! intersected. It may say yes too often (pairs share numbers), never too rarely.
 //!
 //! A port to another machine is one more function of the shape of [`Kernel::mark`].
 
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-use super::windows::{BUCKETS, PROBE, Probe};
+use super::pairs::{PAIRS, hash};
+use super::windows::{BUCKETS, BUCKETS_MAX, PROBE, Probe};
+use super::{Needle, Text};
 
 /// Sets of eight buckets.
-pub(super) const SETS: usize = 2;
+pub(super) const SETS: usize = BUCKETS_MAX / BUCKETS;
 
-/// By set, position and nibble: the buckets that allow it.
+/// What buckets allow.
 pub(super) struct Tables {
-    /// Sets in use: one or two.
+    /// Sets in use.
     sets: usize,
-    low: [[[u8; 16]; PROBE]; SETS],
-    high: [[[u8; 16]; PROBE]; SETS],
-    /// By set, position and byte below 128: the buckets that allow it.
-    ascii: [[[u8; 128]; PROBE]; SETS],
-    /// By set and position: the buckets that allow some byte from 128 on.
-    above: [[u8; PROBE]; SETS],
+    /// By set, position and number of a pair: the buckets that allow it.
+    numbers: [[[u8; 128]; PAIRS]; SETS],
+    /// By set and position: the buckets that allow some pair with a byte from 128 on.
+    above: [[u8; PAIRS]; SETS],
+    /// Of classes, whose pairs would be nearly all: by position and byte, and whether there are any.
+    classes: [[u8; 256]; PROBE],
+    has_classes: bool,
 }
 
 impl Tables {
-    /// Tables for `probes`, each in its bucket.
-    pub(super) fn new(probes: &[Probe], buckets: &[usize]) -> Self {
+    /// Tables for `probes` of `needles`, each in its bucket.
+    pub(super) fn new(needles: &[Needle], probes: &[Probe], buckets: &[usize]) -> Self {
         let mut all = Self {
             sets: 1,
-            low: [[[0; 16]; PROBE]; SETS],
-            high: [[[0; 16]; PROBE]; SETS],
-            ascii: [[[0; 128]; PROBE]; SETS],
-            above: [[0; PROBE]; SETS],
+            numbers: [[[0; 128]; PAIRS]; SETS],
+            above: [[0; PAIRS]; SETS],
+            classes: [[0; 256]; PROBE],
+            has_classes: false,
         };
-        for (probe, &bucket) in probes.iter().zip(buckets) {
-            let (set, bit) = (bucket / BUCKETS, 1 << (bucket % BUCKETS));
-            all.sets = all.sets.max(set + 1);
-            for (position, allowed) in probe.sets.iter().enumerate() {
-                allowed.iter().for_each(|byte| all.allow(set, position, byte, bit));
+        for ((needle, probe), &bucket) in needles.iter().zip(probes).zip(buckets) {
+            match needle.text {
+                Text::Literal(_) => all.allow_pairs(probe, bucket),
+                Text::Classes(_) => all.allow_bytes(probe, bucket),
             }
         }
         all
     }
 
-    fn allow(&mut self, set: usize, position: usize, byte: u8, bit: u8) {
-        self.low[set][position][usize::from(byte & 15)] |= bit;
-        self.high[set][position][usize::from(byte >> 4)] |= bit;
-        match self.ascii[set][position].get_mut(usize::from(byte)) {
-            Some(buckets) => *buckets |= bit,
-            None => self.above[set][position] |= bit,
+    fn allow_pairs(&mut self, probe: &Probe, bucket: usize) {
+        let (set, bit) = (bucket / BUCKETS, 1 << (bucket % BUCKETS));
+        self.sets = self.sets.max(set + 1);
+        for (position, pairs) in probe.pairs().into_iter().enumerate() {
+            pairs.iter().for_each(|pair| self.numbers[set][position][pair] |= bit);
+            if pairs.above {
+                self.above[set][position] |= bit;
+            }
+        }
+    }
+
+    fn allow_bytes(&mut self, probe: &Probe, bucket: usize) {
+        self.has_classes = true;
+        for (allowed, set) in self.classes.iter_mut().zip(&probe.sets) {
+            set.iter().for_each(|byte| allowed[usize::from(byte)] |= 1 << bucket);
         }
     }
 }
+
+/// Masks of one call at most.
+pub(super) const MASKS: usize = 32;
+/// Pairs that they look at, rounded up.
+const HASHED: usize = (MASKS + 1) * 64;
 
 /// A way to mark places that this machine runs.
 #[derive(Clone, Copy)]
@@ -66,22 +82,12 @@ pub(super) struct Kernel {
 impl Kernel {
     /// The fastest.
     pub(super) fn best() -> Option<Self> {
-        Self::avx512().or_else(Self::avx2)
-    }
-
-    #[cfg(target_arch = "x86_64")]
-    pub(super) fn avx2() -> Option<Self> {
-        x86::avx2::kernel()
+        Self::avx512()
     }
 
     #[cfg(target_arch = "x86_64")]
     pub(super) fn avx512() -> Option<Self> {
-        x86::avx512::kernel()
-    }
-
-    #[cfg(not(target_arch = "x86_64"))]
-    pub(super) fn avx2() -> Option<Self> {
-        None
+        x86::avx512()
     }
 
     #[cfg(not(target_arch = "x86_64"))]
@@ -91,6 +97,7 @@ impl Kernel {
 
     /// Bit `n` of mask `m` says whether a probe may stand at `text[64 * m + n..]`. Beyond the end of
     /// `text` there are zeros, and no probe begins there. Masks beyond the end are zero.
+    /// At most [`MASKS`] of them.
     #[inline]
     pub(super) fn mark(&self, tables: &Tables, text: &[u8], masks: &mut [u64]) {
         (self.mark)(tables, text, masks);

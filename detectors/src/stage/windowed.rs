@@ -1,4 +1,4 @@
-//! The fast stage: a shuffle over windows of four bytes marks where a needle may stand, and a table
+//! The fast stage: a shuffle over windows of six bytes marks where a needle may stand, and a table
 //! says which do.
 //!
 //! It carries nothing from chunk to chunk: the engine keeps more of the stream's end than the longest
@@ -9,22 +9,23 @@
 use super::confirm::{Confirm, Found, Text};
 use super::edge::Edge;
 use super::sample::Sample;
-use super::simd::{Kernel, Tables};
-use super::windows::{BUCKETS, PROBE, Probe, distribute};
+use super::simd::{Kernel, MASKS, Tables};
+use super::windows::{PROBE, Probe, distribute};
 use super::{Hit, Needle, Stage, StageState};
+use crate::byteset::Frequencies;
 use crate::limits::ANCHOR_BYTES;
 use crate::window::Bytes;
 
-/// Masks of one pass; each covers 64 bytes.
-const MASKS: usize = 128;
 /// Bytes of one pass.
 const PASS: usize = MASKS * 64;
 /// The byte before a stream's first; every probe that looks at the byte before its needle allows it.
 const BEFORE_ALL: u8 = b'\n';
-/// Bytes of the seam: a needle and the byte before it, and a needle less one byte.
-const SEAM: usize = 2 * ANCHOR_BYTES;
+/// Bytes of the seam, which is one mask: a needle and the byte before it less one byte, then the head.
+const SEAM: usize = 64;
+/// Bytes of the chunk in the seam. A chunk that is no longer lies in it as a whole.
+const HEAD: usize = SEAM - ANCHOR_BYTES;
 
-const _: () = assert!(SEAM <= 64, "the seam is one mask");
+const _: () = assert!(HEAD >= ANCHOR_BYTES, "a needle that begins with the chunk lies in the seam");
 
 /// See the module.
 pub(super) struct Windowed {
@@ -38,20 +39,22 @@ impl Windowed {
     /// A stage for `needles`. Fails with words when they are too many.
     pub(super) fn new(kernel: Kernel, needles: &[Needle]) -> Result<Self, String> {
         let sample = Sample::new();
-        let probes: Vec<Probe> = needles.iter().map(|needle| Probe::best(needle, &sample)).collect();
-        let buckets = if probes.len() <= BUCKETS { BUCKETS } else { 2 * BUCKETS };
-        let places = distribute(&probes, buckets, &sample);
+        let frequencies = Frequencies::of_traffic();
+        let best = |needle| Probe::best(needle, &sample, &frequencies);
+        let probes: Vec<Probe> = needles.iter().map(best).collect();
+        let places = distribute(needles, &probes, &sample);
         Ok(Self {
             kernel,
-            tables: Box::new(Tables::new(&probes, &places)),
-            confirm: Confirm::new(needles, &probes)?,
+            tables: Box::new(Tables::new(needles, &probes, &places)),
+            confirm: Confirm::new(needles, &probes, &places)?,
             edge: Edge::new(needles),
         })
     }
 
-    /// Reports the needles that begin before the chunk or with it and end inside it.
+    /// Reports the needles that begin before the chunk or with it and end inside it; of a short chunk, all.
     fn seam(&self, bytes: Bytes<'_>, found: &mut dyn FnMut(Hit)) {
         let (before, head) = seam_pieces(bytes);
+        let is_whole = bytes.chunk().len() <= HEAD;
         let is_start = bytes.chunk_start() < ANCHOR_BYTES as u64;
         let border = before.len() + usize::from(is_start);
         let mut buffer = [BEFORE_ALL; SEAM];
@@ -61,7 +64,7 @@ impl Windowed {
         let mut mask = [0];
         self.kernel.mark(&self.tables, text.bytes, &mut mask);
         self.confirm_all(text, 0, &mask, |_, needle| {
-            if needle.start <= border && needle.end > border {
+            if (is_whole || needle.start <= border) && needle.end > border {
                 let at = bytes.chunk_start() + needle.start as u64 - border as u64;
                 // A needle of the chunk itself ends later: it does not begin with the chunk.
                 found(Hit { anchor: needle.anchor, at, seen: bytes.chunk_start() + 1 });
@@ -94,6 +97,9 @@ impl Stage for Windowed {
             return;
         }
         self.seam(bytes, found);
+        if chunk.len() <= HEAD {
+            return;
+        }
         let text = Text { bytes: chunk, is_start: false };
         let mut masks = [0; MASKS];
         for base in (0..chunk.len()).step_by(PASS) {
@@ -127,16 +133,16 @@ fn seam_pieces(bytes: Bytes<'_>) -> (&[u8], &[u8]) {
     let start = bytes.chunk_start();
     let [before, _] = bytes.pieces(start.saturating_sub(ANCHOR_BYTES as u64), start);
     let head = bytes.chunk();
-    (before, &head[..head.len().min(ANCHOR_BYTES)])
+    (before, &head[..head.len().min(HEAD)])
 }
 
-/// The window at `at`; beyond the end there are zeros.
+/// Eight bytes from `at` on; beyond the end there are zeros.
 #[inline(always)]
-fn word_at(text: &[u8], at: usize) -> [u8; PROBE] {
+fn word_at(text: &[u8], at: usize) -> [u8; 8] {
     match text[at..].first_chunk() {
         Some(word) => *word,
         None => {
-            let mut word = [0; PROBE];
+            let mut word = [0; 8];
             word[..text.len() - at].copy_from_slice(&text[at..]);
             word
         }
