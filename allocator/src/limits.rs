@@ -65,8 +65,16 @@ pub(crate) const LEDGER_BATCH_MAX: usize = 128;
 pub(crate) const WORLD_AGE_MAX: Duration = Duration::from_secs(1);
 /// Time for one call to the container engine.
 pub(crate) const ENGINE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Containers inspected, or networks worked on, at the same time.
+/// The same for making a network: the engine makes one after the other, and on a busy host each takes seconds.
+pub(crate) const NETWORK_TIMEOUT: Duration = Duration::from_secs(90);
+/// Networks worked on at the same time.
 pub(crate) const ENGINE_PARALLEL: usize = 8;
+/// Containers inspected at the same time.
+pub(crate) const INSPECTIONS: usize = 32;
+/// Time without an answer after which no more is waited for inspections.
+pub(crate) const INSPECT_PATIENCE: Duration = Duration::from_millis(250);
+/// The same at the first look at an engine.
+pub(crate) const INSPECT_PATIENCE_FIRST: Duration = Duration::from_secs(10);
 /// Candidates that one acquire tries when the engine refuses subnets.
 pub(crate) const SUBNET_TRIES_MAX: usize = 64;
 /// Time that a subnet refused by the engine is passed over.
