@@ -88,6 +88,8 @@ pub(crate) const PORT_QUARANTINE_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Time that a stopped container has before the engine kills it.
 pub(crate) const CONTAINER_STOP: Duration = Duration::from_secs(10);
 
+/// How long it is remembered when an acquire ended; no look that anything is judged by is older.
+pub(crate) const MADE_KEPT: Duration = Duration::from_secs(600);
 /// Between two reconciliations without any event.
 pub(crate) const RECONCILE_EVERY: Duration = Duration::from_secs(30);
 /// The same where the engine sends no network events (podman).
@@ -98,7 +100,7 @@ pub(crate) const TICK: Duration = Duration::from_millis(500);
 pub(crate) const NEWS_DEBOUNCE: Duration = Duration::from_millis(20);
 /// Between two reconciliations that news asks for.
 pub(crate) const NEWS_PAUSE: Duration = Duration::from_millis(300);
-/// The same on a host that is slow to look at; a recreated gateway has to be attached again within two seconds.
+/// The same on a host that is slow to look at, where no gateway's container waits to be attached.
 pub(crate) const NEWS_PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Longest wait between attempts at a failing reconciliation.
 pub(crate) const BACKOFF_MAX: Duration = Duration::from_secs(30);
