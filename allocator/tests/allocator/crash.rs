@@ -122,6 +122,8 @@ fn die_at(calls: &str, nth: usize) -> bool {
     let died = traced.ends_within(Duration::from_millis(2500));
     if !died {
         kill_children(traced.pid());
+        // The tracer ends with what it traces, which has the state folder until then.
+        assert!(traced.ends_within(Duration::from_secs(10)), "the tracer outlives its process");
     }
     drop(traced);
     let server = place.home.start();
