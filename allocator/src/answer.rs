@@ -14,21 +14,6 @@ pub(crate) const CA_BUNDLE: &str = "bundle.pem";
 /// The file in it with the gateway's CA alone.
 pub(crate) const CA_CERTIFICATE: &str = "ca.pem";
 
-/// Variables that replace a tool's roots, so they get the bundle.
-const BUNDLE_VARIABLES: [&str; 9] = [
-    "SSL_CERT_FILE",
-    "REQUESTS_CA_BUNDLE",
-    "CURL_CA_BUNDLE",
-    "GIT_SSL_CAINFO",
-    "PIP_CERT",
-    "AWS_CA_BUNDLE",
-    "CARGO_HTTP_CAINFO",
-    "DENO_CERT",
-    "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
-];
-/// The variable that adds to a tool's roots.
-const EXTRA_VARIABLE: &str = "NODE_EXTRA_CA_CERTS";
-
 /// The gateway's CA as leases mount it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ca {
@@ -62,20 +47,12 @@ pub(crate) fn proxy_url(gateway: &GatewayChoice, lease: &Lease) -> Option<String
 
 /// The variables for a container that goes out through the gateway.
 pub(crate) fn proxy_env(url: &str, lease: &Lease, ca: Option<&Ca>) -> BTreeMap<String, String> {
-    let mut env = BTreeMap::new();
-    for name in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"] {
-        env.insert(name.to_owned(), url.to_owned());
-        env.insert(name.to_lowercase(), url.to_owned());
-    }
     // What stays inside the lease's own network does not go through the gateway.
-    let subnet = lease.subnet.as_ref().map(|subnet| format!(",{}", subnet.net)).unwrap_or_default();
-    for name in ["NO_PROXY", "no_proxy"] {
-        env.insert(name.to_owned(), format!("localhost,127.0.0.1,::1{subnet}"));
-    }
+    let direct: Vec<String> = lease.subnet.iter().map(|subnet| subnet.net.to_string()).collect();
+    let mut env = decant_config::proxy_variables(url, &direct);
     if ca.is_some() {
-        let file = |name: &str| Path::new(CA_IN_CONTAINER).join(name).display().to_string();
-        env.extend(BUNDLE_VARIABLES.map(|name| (name.to_owned(), file(CA_BUNDLE))));
-        env.insert(EXTRA_VARIABLE.to_owned(), file(CA_CERTIFICATE));
+        let file = |name: &str| Path::new(CA_IN_CONTAINER).join(name);
+        env.extend(decant_config::trust_variables(&file(CA_BUNDLE), &file(CA_CERTIFICATE)));
     }
     env
 }

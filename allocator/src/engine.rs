@@ -100,6 +100,8 @@ pub(crate) struct Container {
     pub(crate) name: String,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) running: bool,
+    /// It has ended and the engine is about to start it again.
+    pub(crate) restarting: bool,
     /// Unix seconds.
     pub(crate) created: i64,
     pub(crate) published: Vec<(Proto, u16)>,

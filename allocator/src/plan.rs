@@ -203,6 +203,10 @@ impl Planner<'_> {
             let cut = inside.into_iter().map(|(network, container)| detach(network, container));
             return Some(if patient { Vec::new() } else { cut.collect() });
         }
+        // The engine cannot take it out of the network now, and without the network it could never start again.
+        if networks.iter().any(|network| self.gateways_in(network).any(|gateway| gateway.restarting)) {
+            return Some(Vec::new());
+        }
         if !self.facts.forgotten.contains(&lease.id) {
             return self.silent_gateway(lease, networks, ended_at);
         }
@@ -233,19 +237,34 @@ impl Planner<'_> {
         self.gateway.is_some_and(|gateway| gateway.id == container.id)
     }
 
-    fn attached(&self, network: &Network) -> impl Iterator<Item = &Container> {
+    /// The containers that have the network among their own, running or not.
+    fn holders(&self, network: &Network) -> impl Iterator<Item = &Container> {
         let containers = self.world.view().map(|view| &view.containers[..]).unwrap_or_default();
         let inside =
             |one: &&Container| one.attachments.iter().any(|attachment| attachment.network_id == network.id);
-        containers.iter().filter(|one| one.running).filter(inside)
+        containers.iter().filter(inside)
+    }
+
+    fn attached(&self, network: &Network) -> impl Iterator<Item = &Container> {
+        self.holders(network).filter(|one| one.running)
     }
 
     fn bottles_in(&self, network: &Network) -> impl Iterator<Item = &Container> {
         self.attached(network).filter(|container| !self.is_gateway(container))
     }
 
+    /// Every gateway that has the network among its own, running or not.
+    fn gateways_in(&self, network: &Network) -> impl Iterator<Item = &Container> {
+        let is_gateway = |one: &&Container| {
+            is_labelled_gateway(one) || self.policy.gateway.is_some_and(|name| name == one.name)
+        };
+        self.holders(network).filter(is_gateway)
+    }
+
+    /// A gateway that does not run is taken out as well: it could never start again where a network of its own is gone.
     fn detach_all(&self, network: &Network) -> Vec<Step> {
-        self.attached(network).map(|container| detach(network, container)).collect()
+        let stopped = self.gateways_in(network).filter(|gateway| !gateway.running);
+        self.attached(network).chain(stopped).map(|container| detach(network, container)).collect()
     }
 
     /// Our networks whose lease is unknown, or has another network: nobody will ask for them again.

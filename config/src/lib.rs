@@ -18,6 +18,7 @@
 
 mod allocator;
 mod bottle;
+mod client_env;
 mod config;
 mod detectors;
 mod host;
@@ -38,6 +39,7 @@ pub use allocator::{
     AllocatorConfig, Docker, Gateway, Leases, OnExpire, Ports, Subnets, load_allocator, parse_allocator,
 };
 pub use bottle::{Bottle, SecretSource, TokenSource};
+pub use client_env::{proxy_variables, trust_variables};
 pub use config::{
     CaFiles, Config, Environment, Exception, ExchangeLog, Expect, Isolation, Listen, Log, LogFormat,
     LogLevel, Metrics, Overrides, PolicyTest, Resolvers, Roots, Secret, TestBody, Upstream, load, parse,

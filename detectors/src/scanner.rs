@@ -76,12 +76,31 @@ impl Scanner {
     /// Ends the stream: decides all that waited for more bytes. Nothing may be pushed afterwards.
     pub fn finish(&mut self, events: &mut Vec<Event>) -> Progress {
         let bytes = self.window.with(&[]);
-        for mut attempt in self.live.drain(..) {
-            attempt.finish(self.rules.compiled(attempt.rule));
-            self.settled.add(&attempt);
-        }
-        self.settled.decide(&self.rules, &[], bytes, true, events);
+        end(&self.rules, &mut self.live, &mut self.settled, bytes, events);
         self.everything()
+    }
+
+    /// Scans `text` as a stream of its own, from start to end, and appends what it holds to `events`. The scanner must be
+    /// at its start, and is there again afterwards: many short texts need one scanner.
+    pub fn whole(&mut self, text: &[u8], events: &mut Vec<Event>) {
+        debug_assert_eq!(self.position, 0, "nothing was pushed before");
+        if self.selection.is_empty() {
+            return;
+        }
+        let bytes = self.window.with(text);
+        let mut pass = Pass {
+            rules: &self.rules,
+            selection: &self.selection,
+            bytes,
+            live: &mut self.live,
+            settled: &mut self.settled,
+            events,
+            checkpoint: checkpoint_after(0),
+        };
+        self.rules.stage.scan(&mut self.stage, bytes, &mut |hit| pass.hit(hit));
+        pass.end_chunk();
+        self.stage = self.rules.stage.start();
+        end(&self.rules, &mut self.live, &mut self.settled, bytes, events);
     }
 
     /// Bytes of memory of this scan; the rules are counted by [`RuleSet::memory_usage`].
@@ -132,6 +151,21 @@ impl Scanner {
             self.live.shrink_to(ATTEMPTS_AT_REST);
         }
     }
+}
+
+/// Decides all that waited for more bytes than there are.
+fn end(
+    rules: &RuleSet,
+    live: &mut Vec<Attempt>,
+    settled: &mut Settled,
+    bytes: Bytes<'_>,
+    events: &mut Vec<Event>,
+) {
+    for mut attempt in live.drain(..) {
+        attempt.finish(rules.compiled(attempt.rule));
+        settled.add(&attempt);
+    }
+    settled.decide(rules, &[], bytes, true, events);
 }
 
 impl std::fmt::Debug for Scanner {

@@ -3,6 +3,8 @@
 //! Invariants: peers outside `listen.admin_from` get no answer but 403; readiness is a request that went through the
 //! data path, never a look at processes.
 
+mod status;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -19,6 +21,7 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::app::Gateway;
 use crate::probe;
+use crate::tls;
 
 /// The exposition format of Prometheus' text protocol.
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -75,6 +78,8 @@ fn router(gateway: Arc<Gateway>) -> Router {
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
         .route("/ca.pem", get(ca))
+        .route("/bundle.pem", get(bundle))
+        .route("/v1/status", get(status::get))
         .with_state(gateway)
 }
 
@@ -96,6 +101,13 @@ async fn metrics(State(gateway): State<Arc<Gateway>>) -> Response {
 }
 
 async fn ca(State(gateway): State<Arc<Gateway>>) -> Response {
-    ([(header::CONTENT_TYPE, "application/x-pem-file")], gateway.leaves.authority().pem().to_owned())
-        .into_response()
+    pem(gateway.leaves.authority().pem())
+}
+
+async fn bundle(State(gateway): State<Arc<Gateway>>) -> Response {
+    pem(tls::bundle(gateway.leaves.authority()))
+}
+
+fn pem(text: String) -> Response {
+    ([(header::CONTENT_TYPE, "application/x-pem-file")], text).into_response()
 }

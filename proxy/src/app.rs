@@ -9,6 +9,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Instant;
 
 use decant_config::{Config, ExchangeLog, Isolation, Location, Problem, SecretSource, TokenSource};
 use ipnet::IpNet;
@@ -148,6 +149,7 @@ pub(crate) struct Gateway {
     pub(crate) request_bytes: BodyCounters,
     pub(crate) response_bytes: BodyCounters,
     pub(crate) proxy_address: SocketAddr,
+    pub(crate) started: Instant,
     /// The CA's certificate, for people and scripts on this host.
     pub(crate) ca_file: PathBuf,
     book: RwLock<Arc<RuleBook>>,
@@ -176,7 +178,7 @@ impl Gateway {
 
     /// The bottle that owns a connection from `source` that arrived at `local`.
     pub(crate) fn find_bottle(&self, source: IpAddr, local: IpAddr) -> Option<Arc<Bottle>> {
-        self.identities.read().unwrap_or_else(PoisonError::into_inner).find(source, local)
+        self.identities().find(source, local)
     }
 
     /// Where leased bottles may live: as little a destination as where they do.
@@ -184,6 +186,11 @@ impl Gateway {
         let mut leased = self.leased.lock().unwrap_or_else(PoisonError::into_inner);
         leased.pool = pool;
         self.upstreams.reserve(leased.networks());
+    }
+
+    /// Who is known now.
+    pub(crate) fn identities(&self) -> Arc<IdentityTable> {
+        self.identities.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn identify(&self, entries: Vec<Entry>) -> Result<(), Overlap> {
@@ -310,6 +317,7 @@ impl Gateway {
             leased: Mutex::default(),
             book: RwLock::new(Arc::new(book)),
             ids: Ids::new(),
+            started: Instant::now(),
             budget,
         }))
     }

@@ -5,19 +5,23 @@
 mod args;
 mod ca;
 mod check;
+mod client;
 mod detectors;
 mod health;
 mod load;
+mod presets;
 mod run;
 mod scan;
+mod status;
 
 use std::ffi::OsString;
 use std::fmt;
+use std::io::Write as _;
 use std::process::ExitCode;
 use std::sync::LazyLock;
 
-use clap::Parser as _;
 use clap::error::ErrorKind;
+use clap::{CommandFactory as _, Parser as _};
 
 use self::args::{Args, Command};
 
@@ -81,7 +85,25 @@ fn dispatch(command: Command) -> Result<Exit, Failure> {
         Command::Detectors(args) => detectors::list(&args),
         Command::Explain(args) => detectors::explain(&args),
         Command::Ca(args) => ca::run(&args),
+        Command::Exec(args) => client::exec(&args),
+        Command::Env(args) => client::env(&args),
+        Command::Presets(args) => presets::run(&args),
+        Command::Status(args) => status::run(&args),
         Command::Health(args) => health::run(&args),
+        Command::Completions(args) => {
+            clap_complete::generate(args.shell, &mut Args::command(), "decant", &mut std::io::stdout());
+            Ok(Exit::Fine)
+        }
+    }
+}
+
+/// Prints data; a reader that has seen enough is no failure.
+fn print(text: &str) -> Result<Exit, Failure> {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failure::internal(format!("stdout: {error}")))
+        }
+        _ => Ok(Exit::Fine),
     }
 }
 

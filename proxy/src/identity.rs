@@ -19,7 +19,7 @@ use tokio::sync::watch;
 
 /// Names a bottle in every cache, pool and log: its name and the epoch of the lease it came with (0 for a
 /// configured bottle), so that nothing of an earlier bottle of the same name is ever reused.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct BottleKey {
     /// The bottle's name, as in configuration, logs and metrics.
     pub(crate) name: Arc<str>,
@@ -111,6 +111,11 @@ pub(crate) struct IdentityTable {
 }
 
 impl IdentityTable {
+    /// Its rows.
+    pub(crate) fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
     /// Builds the table.
     ///
     /// # Errors

@@ -143,6 +143,11 @@ impl PlaceCounts {
         self.each.lock().unwrap_or_else(PoisonError::into_inner).get(bottle).copied().unwrap_or_default()
     }
 
+    /// Connections that all bottles hold.
+    pub(crate) fn held_in_all(&self) -> usize {
+        self.total.load(Ordering::Relaxed)
+    }
+
     fn give_back(&self, bottle: &BottleKey) {
         self.total.fetch_sub(1, Ordering::Relaxed);
         let mut each = self.each.lock().unwrap_or_else(PoisonError::into_inner);

@@ -239,7 +239,7 @@ impl Metrics {
 }
 
 /// Resident memory of this process in bytes, where the kernel tells (proc(5), `statm`).
-fn resident_bytes() -> Option<i64> {
+pub(crate) fn resident_bytes() -> Option<i64> {
     let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
     let pages: i64 = statm.split_whitespace().nth(1)?.parse().ok()?;
     Some(pages * i64::try_from(rustix::param::page_size()).ok()?)

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::gateway;
+use crate::program;
 
 /// Longest time that [`Allocator::until`] waits.
 const WAIT: Duration = Duration::from_secs(60);
@@ -193,7 +193,7 @@ fn binary() -> &'static Path {
         let beside =
             || std::env::var_os("DECANT_BIN").map(|path| Path::new(&path).with_file_name("decant-allocator"));
         let found = named.or_else(|| beside().filter(|path| path.is_file()));
-        found.unwrap_or_else(|| gateway::build("decant-allocator", "decant-allocator"))
+        found.unwrap_or_else(|| program::build("decant-allocator", "decant-allocator"))
     })
 }
 

@@ -8,7 +8,6 @@ use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -16,6 +15,8 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+
+pub use crate::program::{Outcome, binary, run};
 
 use crate::ca::{TestCa, roots_from_pem};
 use crate::client::Client;
@@ -267,6 +268,12 @@ impl Gateway {
         self.proxy
     }
 
+    /// The admin port.
+    #[must_use]
+    pub const fn admin_address(&self) -> SocketAddr {
+        self.admin
+    }
+
     /// The proxy as a URL, for the clients that want one.
     #[must_use]
     pub fn proxy_url(&self) -> String {
@@ -406,54 +413,6 @@ impl Drop for Gateway {
             log.lines().skip(shown).for_each(|line| eprintln!("{line}"));
         }
     }
-}
-
-/// What one run of the program did.
-#[derive(Clone, Debug)]
-pub struct Outcome {
-    /// Its exit code.
-    pub code: i32,
-    /// What it wrote to stdout.
-    pub stdout: String,
-    /// What it wrote to stderr.
-    pub stderr: String,
-}
-
-/// Runs the program with `arguments` to its end.
-#[must_use]
-pub fn run(arguments: &[&str]) -> Outcome {
-    let output =
-        Command::new(binary()).args(arguments).stdin(Stdio::null()).output().expect("the program starts");
-    Outcome {
-        code: output.status.code().unwrap_or(-1),
-        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-    }
-}
-
-/// The program under test: `DECANT_BIN`, else built on demand beside this test.
-pub fn binary() -> &'static Path {
-    static BINARY: OnceLock<PathBuf> = OnceLock::new();
-    BINARY.get_or_init(|| {
-        std::env::var_os("DECANT_BIN").map_or_else(|| build("decant-proxy", "decant"), PathBuf::from)
-    })
-}
-
-/// Builds a program of this workspace beside this test.
-pub(crate) fn build(package: &str, program: &str) -> PathBuf {
-    let test = std::env::current_exe().expect("the path of this test");
-    let profile_dir = test.parent().and_then(Path::parent).expect("target/PROFILE/deps/test");
-    let release = profile_dir.file_name().is_some_and(|name| name == "release");
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.args(["build", "--locked", "--quiet", "--package", package, "--bin", program]);
-    command.arg("--target-dir").arg(profile_dir.parent().expect("the target folder"));
-    command.current_dir(env!("CARGO_MANIFEST_DIR"));
-    if release {
-        command.arg("--release");
-    }
-    let status = command.status().expect("cargo runs");
-    assert!(status.success(), "the program under test does not build");
-    profile_dir.join(program)
 }
 
 /// A GET without TLS, read to its end.

@@ -16,6 +16,7 @@ pub mod gateway;
 pub mod metrics;
 pub mod origin;
 pub mod process;
+pub mod program;
 pub mod rawclient;
 pub mod secrets;
 pub mod seed;

@@ -260,6 +260,7 @@ fn container_of(listed: &ContainerSummary) -> Option<Container> {
         name: name.unwrap_or_default(),
         labels: listed.labels.clone().unwrap_or_default().into_iter().collect::<BTreeMap<_, _>>(),
         running: matches!(listed.state, Some(State::RUNNING | State::PAUSED | State::STOPPING)),
+        restarting: listed.state == Some(State::RESTARTING),
         created: listed.created.unwrap_or_default(),
         published: published.collect(),
         will_publish: Vec::new(),

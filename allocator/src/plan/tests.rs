@@ -218,6 +218,24 @@ fn a_subnet_stays_until_the_gateway_has_forgotten_it_or_is_detached() {
 }
 
 #[test]
+fn a_gateway_that_does_not_run_lets_go_of_a_network_before_it_is_removed() {
+    let lease = one(&wish("k", 0, Some(NETWORK))).draining(Cause::Released, T0);
+    let mut stopped = gateway(&[("net-k", None)]);
+    stopped.running = false;
+    let at = |gateway: &Container| {
+        let there = world(vec![network("net-k", &lease)], vec![gateway.clone()]);
+        steps(std::slice::from_ref(&lease), &there, &forgotten(&lease), &policy(true), after(1))
+    };
+    assert_eq!(at(&stopped), [detached("net-k", "gw"), Step::RemoveNetwork("net-k".into())]);
+    stopped.restarting = true;
+    assert_eq!(
+        at(&stopped),
+        [],
+        "the engine would take it out of nothing, and forget the network all the same"
+    );
+}
+
+#[test]
 fn a_gateway_that_cannot_be_detached_keeps_the_subnet_until_expiry_and_grace() {
     // Not as a container, or over a subnet without a network.
     let lease = one(&wish("k", 0, Some(BARE))).draining(Cause::Released, T0);

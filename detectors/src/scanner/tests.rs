@@ -81,6 +81,12 @@ fn scan(rules: &Arc<RuleSet>, body: &[u8], sizes: &[usize]) -> (BTreeSet<Seen>, 
 /// Scans `body` whole and cut in the usual ways; all outcomes must be the same. Returns it.
 fn scan_every_way(rules: &Arc<RuleSet>, body: &[u8]) -> BTreeSet<Seen> {
     let (whole, _) = scan(rules, body, &[]);
+    let mut scanner = Scanner::new(Arc::clone(rules), Arc::new(Selection::all(rules)));
+    for _ in 0..2 {
+        let mut events = Vec::new();
+        scanner.whole(body, &mut events);
+        assert_eq!(events.iter().map(|event| seen(rules, event)).collect::<BTreeSet<_>>(), whole);
+    }
     let window = rules.reach.max(2);
     for sizes in [
         &[1][..],

@@ -1,9 +1,11 @@
 //! The arguments of every command.
 
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
 
 /// The egress gateway of a host that runs coding agents in sandboxes.
 #[derive(Parser)]
@@ -27,8 +29,18 @@ pub(super) enum Command {
     Explain(ExplainArgs),
     /// Show, export or rotate the certificate authority
     Ca(CaArgs),
+    /// Run a command behind the gateway: proxy and trust of every common tool set
+    Exec(ExecArgs),
+    /// Print the variables that `exec` sets
+    Env(EnvArgs),
+    /// List the route presets, or show what one expands to
+    Presets(PresetsArgs),
+    /// Show what the gateway that runs is doing
+    Status(AdminArgs),
     /// Exit 0 when a request through the data path works
-    Health(HealthArgs),
+    Health(AdminArgs),
+    /// Print the completion script of a shell
+    Completions(CompletionsArgs),
 }
 
 #[derive(ClapArgs)]
@@ -111,8 +123,61 @@ pub(super) enum CaAction {
 }
 
 #[derive(ClapArgs)]
-pub(super) struct HealthArgs {
+pub(super) struct AdminArgs {
     /// The gateway's admin address
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9190", env = "DECANT_ADMIN")]
     pub(super) admin: SocketAddr,
+}
+
+/// Which gateway clients are to use, and where its certificates are kept for them.
+#[derive(ClapArgs)]
+pub(super) struct ClientArgs {
+    #[command(flatten)]
+    pub(super) admin: AdminArgs,
+    /// Write the CA files here [default: decant below the user's cache folder]
+    #[arg(long, value_name = "DIR")]
+    pub(super) trust_dir: Option<PathBuf>,
+}
+
+#[derive(ClapArgs)]
+pub(super) struct ExecArgs {
+    #[command(flatten)]
+    pub(super) client: ClientArgs,
+    /// The command and its arguments
+    #[arg(required = true, last = true, value_name = "CMD")]
+    pub(super) command: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum EnvFormat {
+    /// `export NAME='VALUE'`, for a shell's `eval`
+    Sh,
+    /// `NAME="VALUE"`
+    Dotenv,
+    /// `NAME=VALUE`, for `docker run --env-file`
+    Docker,
+    /// One object
+    Json,
+}
+
+#[derive(ClapArgs)]
+pub(super) struct EnvArgs {
+    #[command(flatten)]
+    pub(super) client: ClientArgs,
+    /// How they are printed
+    #[arg(long, value_enum, default_value = "sh")]
+    pub(super) format: EnvFormat,
+}
+
+#[derive(ClapArgs)]
+pub(super) struct PresetsArgs {
+    /// Show this one
+    pub(super) name: Option<String>,
+}
+
+#[derive(ClapArgs)]
+pub(super) struct CompletionsArgs {
+    /// The shell
+    #[arg(value_enum)]
+    pub(super) shell: Shell,
 }

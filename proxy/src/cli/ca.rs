@@ -1,11 +1,9 @@
 //! `decant ca`: the certificate authority that bottles are given to trust.
 
-use std::io::Write as _;
-
 use time::OffsetDateTime;
 
 use super::args::{CaAction, CaArgs};
-use super::{Exit, Failure, load};
+use super::{Exit, Failure, load, print};
 use crate::budget::Budget;
 use crate::tls::Authority;
 
@@ -26,10 +24,7 @@ pub(super) fn run(args: &CaArgs) -> Result<Exit, Failure> {
         CaAction::Export => authority.pem(),
         CaAction::Show | CaAction::Rotate => facts(&authority),
     };
-    std::io::stdout()
-        .write_all(text.as_bytes())
-        .map_err(|error| Failure::internal(format!("stdout: {error}")))?;
-    Ok(Exit::Fine)
+    print(&text)
 }
 
 fn facts(authority: &Authority) -> String {

@@ -1,12 +1,11 @@
 //! `decant detectors` and `decant explain`: what runs, and what the engine makes of it.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 
 use decant_config::{Config, DetectorSpec, HostPattern, Name};
 
 use super::args::{ConfigArgs, ExplainArgs};
-use super::{Exit, Failure, load, printable};
+use super::{Exit, Failure, load, print, printable};
 use crate::rules::Detectors;
 
 /// Lists every detector, one a line.
@@ -84,13 +83,4 @@ fn home(spec: &DetectorSpec) -> String {
 fn line(text: &mut String, line: std::fmt::Arguments<'_>) {
     // Writing to a String does not fail.
     let _ = writeln!(text, "{line}");
-}
-
-fn print(text: &str) -> Result<Exit, Failure> {
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Failure::internal(format!("stdout: {error}")))
-        }
-        _ => Ok(Exit::Fine),
-    }
 }

@@ -1,7 +1,7 @@
 //! The head scan: method, URL, header fields, reason phrase and trailers, before any of them is sent on.
 //!
 //! Invariant: every byte of a head that a sender can choose is scanned as it came, and once more behind the encodings
-//! its surface is made of (percent-encoding in URLs, base64 in Basic credentials). An ordinary head costs no
+//! its surface is made of (percent-encoding in URLs, base64 in Basic credentials). An ordinary head costs one
 //! allocation.
 //!
 //! Place in the path: the exchange runs it on each head; [`super::body`] runs it on trailers.
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
-use decant_detectors::{RuleSet, Selection};
+use decant_detectors::{Event, RuleSet, Selection};
 use http::header::{AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION, SET_COOKIE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 
@@ -46,58 +46,59 @@ pub(crate) struct HeadScan<'a> {
 impl HeadScan<'_> {
     /// Scans a request's head.
     pub(crate) fn request(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<(), Blocked> {
+        let mut desk = self.desk();
         if is_extension(method) {
-            self.bytes(Surface::Method, method.as_str().as_bytes())?;
+            desk.scan(&self.case(Surface::Method, None), View::RAW, method.as_str().as_bytes())?;
         }
         if let Some(authority) = uri.authority() {
-            self.url(authority.as_str())?;
+            self.part_of_url(authority.as_str(), &mut desk)?;
         }
         if let Some(path_and_query) = uri.path_and_query() {
-            self.url(path_and_query.as_str())?;
+            self.part_of_url(path_and_query.as_str(), &mut desk)?;
         }
-        self.fields(None, headers)
+        self.fields(None, headers, &mut desk)
     }
 
     /// Scans a response's head; `reason` is its reason phrase where HTTP/1 sent one of its own.
     pub(crate) fn response(&self, reason: Option<&[u8]>, headers: &HeaderMap) -> Result<(), Blocked> {
+        let mut desk = self.desk();
         if let Some(reason) = reason {
-            self.bytes(Surface::Header, reason)?;
+            desk.scan(&self.case(Surface::Header, None), View::RAW, reason)?;
         }
-        self.fields(None, headers)
+        self.fields(None, headers, &mut desk)
     }
 
     /// Scans trailer fields.
     pub(crate) fn trailers(&self, trailers: &HeaderMap) -> Result<(), Blocked> {
-        self.fields(Some(Surface::Trailer), trailers)
+        self.fields(Some(Surface::Trailer), trailers, &mut self.desk())
     }
 
     /// Scans part of a URL, as it came and with its percent-encoding undone.
     pub(crate) fn url(&self, text: &str) -> Result<(), Blocked> {
+        self.part_of_url(text, &mut self.desk())
+    }
+
+    fn part_of_url(&self, text: &str, desk: &mut Desk) -> Result<(), Blocked> {
         let case = self.case(Surface::Url, None);
         let mut bytes = Cow::Borrowed(text.as_bytes());
         let mut view = View::RAW;
-        self.scan(&case, view, &[&bytes])?;
+        desk.scan(&case, view, &bytes)?;
         for _ in 0..PERCENT_ROUNDS {
             let Some(decoded) = percent_decoded(&bytes) else { break };
             bytes = Cow::Owned(decoded);
             view = view.then(Step::Percent);
-            self.scan(&case, view, &[&bytes])?;
+            desk.scan(&case, view, &bytes)?;
         }
         Ok(())
     }
 
-    /// Scans bytes of any surface, as they came.
-    pub(crate) fn bytes(&self, surface: Surface, bytes: &[u8]) -> Result<(), Blocked> {
-        self.scan(&self.case(surface, None), View::RAW, &[bytes])
-    }
-
     /// Scans fields line by line; each counts as `surface`, or else as what its name says.
-    fn fields(&self, surface: Option<Surface>, fields: &HeaderMap) -> Result<(), Blocked> {
+    fn fields(&self, surface: Option<Surface>, fields: &HeaderMap, desk: &mut Desk) -> Result<(), Blocked> {
         fields.iter().try_for_each(|(name, value)| {
             let case = self.case(surface.unwrap_or_else(|| surface_of(name)), Some(name));
-            self.scan(&case, View::RAW, &[name.as_str().as_bytes(), b": ", value.as_bytes()])?;
+            desk.scan_line(&case, &[name.as_str().as_bytes(), b": ", value.as_bytes()])?;
             match basic_credentials(name, value) {
-                Some(credentials) => self.scan(&case, View::RAW.then(Step::Base64), &[&credentials]),
+                Some(credentials) => desk.scan(&case, View::RAW.then(Step::Base64), &credentials),
                 None => Ok(()),
             }
         })
@@ -107,12 +108,32 @@ impl HeadScan<'_> {
         Case { judge: self.judge, direction: self.direction, surface, field }
     }
 
-    /// Scans `pieces` as one text.
-    fn scan(&self, case: &Case<'_>, view: View, pieces: &[&[u8]]) -> Result<(), Blocked> {
-        let mut layer = Layer::new(self.rules.clone(), self.selection.clone(), view);
-        let mut events = Vec::new();
-        pieces.iter().try_for_each(|piece| layer.scan(piece, case, &mut events))?;
-        layer.finish(case, &mut events)
+    fn desk(&self) -> Desk {
+        Desk {
+            layer: Layer::new(self.rules.clone(), self.selection.clone(), View::RAW),
+            line: Vec::new(),
+            events: Vec::new(),
+        }
+    }
+}
+
+/// What the scan of one text leaves to the next: one scanner, and scratch room.
+struct Desk {
+    layer: Layer,
+    line: Vec<u8>,
+    events: Vec<Event>,
+}
+
+impl Desk {
+    fn scan(&mut self, case: &Case<'_>, view: View, text: &[u8]) -> Result<(), Blocked> {
+        self.layer.whole(text, view, case, &mut self.events)
+    }
+
+    /// Scans `pieces` as one text, as it came.
+    fn scan_line(&mut self, case: &Case<'_>, pieces: &[&[u8]]) -> Result<(), Blocked> {
+        self.line.clear();
+        pieces.iter().for_each(|piece| self.line.extend_from_slice(piece));
+        self.layer.whole(&self.line, View::RAW, case, &mut self.events)
     }
 }
 

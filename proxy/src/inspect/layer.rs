@@ -95,6 +95,19 @@ impl Layer {
         self.rule(&[], case, events)
     }
 
+    /// Scans `text` as all there is, reached by `view`. The layer must be at its start, and is there again afterwards.
+    pub(super) fn whole(
+        &mut self,
+        text: &[u8],
+        view: View,
+        case: &Case<'_>,
+        events: &mut Vec<Event>,
+    ) -> Result<(), Blocked> {
+        self.view = view;
+        self.scanner.whole(text, events);
+        self.rule(text, case, events)
+    }
+
     fn rule(&self, bytes: &[u8], case: &Case<'_>, events: &mut Vec<Event>) -> Result<(), Blocked> {
         let mut blocked = None;
         for event in events.drain(..) {

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use decant_tests::ca::TestCa;
-use decant_tests::gateway::Gateway;
+use decant_tests::gateway::{Gateway, binary};
 use decant_tests::origin::{Origin, counting, hex};
 use decant_tests::secrets::github_pat;
 use decant_tests::seed::Seeded;
@@ -68,26 +68,11 @@ impl Place {
         self.folder.path().join(name)
     }
 
-    /// A command with the proxy and CA variables of every common client.
+    /// A command by `decant exec`: nothing else says where the proxy is, or what to trust.
     fn command(&self, program: impl AsRef<OsStr>) -> Command {
-        let mut command = Command::new(program);
-        let (proxy, ca) = (self.gateway.proxy_url(), self.gateway.ca_file());
-        for name in ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY"] {
-            command.env(name, &proxy);
-        }
-        for name in [
-            "CURL_CA_BUNDLE",
-            "SSL_CERT_FILE",
-            "REQUESTS_CA_BUNDLE",
-            "PIP_CERT",
-            "GIT_SSL_CAINFO",
-            "NODE_EXTRA_CA_CERTS",
-        ] {
-            command.env(name, &ca);
-        }
-        for name in ["NO_PROXY", "no_proxy", "PIP_INDEX_URL", "PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL"] {
-            command.env_remove(name);
-        }
+        let mut command = Command::new(binary());
+        command.args(["exec", "--admin", &self.gateway.admin_address().to_string(), "--"]).arg(program);
+        command.env_clear().envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
         command.env("HOME", self.folder.path()).current_dir(self.folder.path()).kill_on_drop(true);
         command.env("LC_ALL", "C.UTF-8");
         command
@@ -194,10 +179,9 @@ async fn wget_downloads_and_reads_refusals() {
     }
     let place = Place::files(Version::HTTP_11).await;
     site::random_file(&place.path("big.bin"), 3_000_000, Seeded::from_seed(62));
-    let ca = format!("--ca-certificate={}", place.gateway.ca_file().display());
-    place.run("wget", &[&ca, "-q", "-O", "got.bin", &place.url("/big.bin")]).await.succeeds();
+    place.run("wget", &["-q", "-O", "got.bin", &place.url("/big.bin")]).await.succeeds();
     assert_eq!(sum_of(&place.path("got.bin")), sum_of(&place.path("big.bin")));
-    let refused = place.run("wget", &[&ca, "-t", "1", "-O", "none", &place.denied("/")]).await;
+    let refused = place.run("wget", &["-t", "1", "-O", "none", &place.denied("/")]).await;
     refused.fails_saying("ERROR 403: Blocked by Decant: policy denied.test");
 }
 

@@ -294,3 +294,53 @@ async fn observing_records_and_passes() {
     assert!((would - 2.0).abs() < 0.1, "{would}");
     stage.assert_never_written(&secret).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn status_tells_who_is_known_and_what_it_costs() {
+    let gateway = Setup::new().start().await;
+    let admin = gateway.admin_address().to_string();
+    let shown = run(&["status", "--admin", &admin]);
+    assert_eq!(shown.code, 0, "{shown:?}");
+    for words in [
+        &*format!("proxy        {}", gateway.proxy()),
+        "bottle       local enforce policy=default",
+        "resident ",
+    ] {
+        assert!(shown.stdout.contains(words), "no {words:?} in {}", shown.stdout);
+    }
+    let nobody = run(&["status", "--admin", "127.0.0.1:9"]);
+    assert_eq!(nobody.code, 70, "{nobody:?}");
+    assert!(nobody.stderr.contains("127.0.0.1:9"), "{nobody:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn env_prints_what_exec_sets() {
+    let gateway = Setup::new().start().await;
+    let folder = TempDir::new().expect("a temporary folder");
+    let trust = folder.path().join("trust");
+    let asked =
+        ["--admin", &gateway.admin_address().to_string(), "--trust-dir", &trust.display().to_string()];
+    let printed = run(&[&["env", "--format", "json"], &asked[..]].concat());
+    let printed: std::collections::BTreeMap<String, String> =
+        serde_json::from_str(&printed.stdout).unwrap_or_else(|error| panic!("{error}: {printed:?}"));
+    let ran = run(&[&["exec"], &asked[..], &["--", "env"]].concat());
+    for (name, value) in &printed {
+        assert!(ran.stdout.lines().any(|line| line == format!("{name}={value}")), "{name} in {}", ran.stdout);
+    }
+    assert_eq!(printed["https_proxy"], gateway.proxy_url());
+    let bundle = fs::read_to_string(trust.join("bundle.pem")).expect("a bundle");
+    assert!(bundle.contains(gateway.ca_pem().trim()) && bundle.len() > 100_000, "public roots and ours");
+    let failed = run(&[&["exec"], &asked[..], &["--", "no-such-program"]].concat());
+    assert_eq!(failed.code, 64, "{failed:?}");
+}
+
+#[test]
+fn presets_and_completions_are_printed() {
+    let list = run(&["presets"]).stdout;
+    assert!(list.lines().count() >= 16 && list.contains("pypi"), "{list}");
+    assert!(run(&["presets", "pypi"]).stdout.contains("files.pythonhosted.org"));
+    assert_eq!(run(&["presets", "no-such"]).code, 64);
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(run(&["completions", shell]).stdout.contains("decant"), "{shell}");
+    }
+}

@@ -125,7 +125,7 @@ fn what_never_passes_is_refused_whatever_is_allowed() {
     check(&open, "10.0.0.1", Ok(()));
     check(&open, "127.0.0.1:443", Ok(()));
     check(&open, "127.0.0.2:9099", Ok(()));
-    check(&open, "fd00::1", Ok(()));
+    check(&open, "fd5e:c0de:7a11::1", Ok(()));
 }
 
 /// The same IPv4 address in every dress.

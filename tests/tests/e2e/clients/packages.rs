@@ -42,8 +42,6 @@ pub(super) fn apt_options(place: &Place, url: &str) -> Vec<String> {
         "Dir::Etc::sourceparts=/dev/null".to_owned(),
         "APT::Sandbox::User=".to_owned(),
         "Acquire::Retries=0".to_owned(),
-        format!("Acquire::https::Proxy={}", place.gateway.proxy_url()),
-        format!("Acquire::https::CaInfo={}", place.gateway.ca_file().display()),
     ]
     .into_iter()
     .collect()
