@@ -116,7 +116,7 @@ impl App {
             drop(std::fs::remove_file(socket));
         }
         let patience = tokio::time::Instant::now() + limits::SHUTDOWN_GRACE;
-        while !self.service.making_now().is_empty() && tokio::time::Instant::now() < patience {
+        while self.service.is_making() && tokio::time::Instant::now() < patience {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         self.tasks.shutdown().await;

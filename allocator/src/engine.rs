@@ -3,6 +3,7 @@
 //! [`Engine`] is spoken to in the allocator's own types. `engine/bollard.rs` implements it for Docker and podman, `engine/refusal.rs`
 //! knows the words in which engines refuse. Whatever an engine says is an observation: it decides nothing about who holds what.
 
+mod bindings;
 pub(crate) mod bollard;
 #[cfg(test)]
 pub(crate) mod fake;

@@ -65,8 +65,16 @@ pub(crate) const LEDGER_BATCH_MAX: usize = 128;
 pub(crate) const WORLD_AGE_MAX: Duration = Duration::from_secs(1);
 /// Time for one call to the container engine.
 pub(crate) const ENGINE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Containers inspected, or networks worked on, at the same time.
+/// The same for making a network: the engine makes one after the other, and on a busy host each takes seconds.
+pub(crate) const NETWORK_TIMEOUT: Duration = Duration::from_secs(90);
+/// Networks worked on at the same time.
 pub(crate) const ENGINE_PARALLEL: usize = 8;
+/// Containers inspected at the same time.
+pub(crate) const INSPECTIONS: usize = 32;
+/// Time without an answer after which no more is waited for inspections.
+pub(crate) const INSPECT_PATIENCE: Duration = Duration::from_millis(250);
+/// The same at the first look at an engine.
+pub(crate) const INSPECT_PATIENCE_FIRST: Duration = Duration::from_secs(10);
 /// Candidates that one acquire tries when the engine refuses subnets.
 pub(crate) const SUBNET_TRIES_MAX: usize = 64;
 /// Time that a subnet refused by the engine is passed over.
@@ -80,6 +88,8 @@ pub(crate) const PORT_QUARANTINE_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Time that a stopped container has before the engine kills it.
 pub(crate) const CONTAINER_STOP: Duration = Duration::from_secs(10);
 
+/// How long it is remembered when an acquire ended; no look that anything is judged by is older.
+pub(crate) const MADE_KEPT: Duration = Duration::from_secs(600);
 /// Between two reconciliations without any event.
 pub(crate) const RECONCILE_EVERY: Duration = Duration::from_secs(30);
 /// The same where the engine sends no network events (podman).
@@ -90,7 +100,7 @@ pub(crate) const TICK: Duration = Duration::from_millis(500);
 pub(crate) const NEWS_DEBOUNCE: Duration = Duration::from_millis(20);
 /// Between two reconciliations that news asks for.
 pub(crate) const NEWS_PAUSE: Duration = Duration::from_millis(300);
-/// The same on a host that is slow to look at; a recreated gateway has to be attached again within two seconds.
+/// The same on a host that is slow to look at, where no gateway's container waits to be attached.
 pub(crate) const NEWS_PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Longest wait between attempts at a failing reconciliation.
 pub(crate) const BACKOFF_MAX: Duration = Duration::from_secs(30);

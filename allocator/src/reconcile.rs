@@ -87,7 +87,10 @@ impl Reconciler {
 
     /// Settles after a pause: news comes in bursts, and on a busy host without end. Where looking takes long, the pause does too.
     async fn settle_soon(&mut self) {
-        let pause = self.effort.clamp(limits::NEWS_PAUSE, limits::NEWS_PAUSE_MAX);
+        // A gateway's new container has to be attached again within two seconds, however slow looking is.
+        let hurry = self.service.gateway_name().is_some();
+        let most = if hurry { limits::NEWS_PAUSE } else { limits::NEWS_PAUSE_MAX };
+        let pause = self.effort.clamp(limits::NEWS_PAUSE, most);
         let pause = pause.saturating_sub(self.last_round.elapsed());
         tokio::time::sleep(pause.max(limits::NEWS_DEBOUNCE)).await;
         let began = Instant::now();
@@ -227,17 +230,17 @@ impl Reconciler {
     /// One look, one plan, carried out. Returns how many steps were done.
     async fn round(&mut self) -> Result<usize, Trouble> {
         let service = self.service.clone();
-        // The leases come first: what an acquire makes after this is unknown to them, and is recognised by its place in `making`.
-        let leases = service
-            .ledger
-            .read(|book| book.live().cloned().collect::<Vec<Lease>>())
-            .await
-            .map_err(Trouble::Blind)?;
-        let mut facts = Facts { making: service.making_now(), ..Facts::default() };
         let failed =
             |source| Trouble::Blind(Error::Host { why: "the host's routes cannot be read".into(), source });
         let world = service.worlds.look(limits::WORLD_AGE_MAX).await.map_err(failed)?;
-        facts.making.extend(service.making_now());
+        // At one moment, after the look: a lease that is half made there is in an acquire's hands, and of one that was made since the
+        // look the look knows nothing.
+        let (making, taken) = (service.clone(), world.taken);
+        let read = service
+            .ledger
+            .read(move |book| (book.live().cloned().collect::<Vec<Lease>>(), making.making_since(taken)));
+        let (leases, making) = read.await.map_err(Trouble::Blind)?;
+        let mut facts = Facts { making, ..Facts::default() };
         self.gather(&leases, &world, &mut facts).await.map_err(Trouble::Blind)?;
         service.note_collisions(&leases, &world);
         let groups = plan::plan(&leases, &world, &facts, &policy(&service), service.clock.now());

@@ -50,8 +50,8 @@ pub(crate) struct Service {
 struct Making {
     /// By client key: who comes second with a key waits for the first.
     keys: HashMap<String, Arc<tokio::sync::Mutex<()>>>,
-    /// The leases that an acquire is working on: nobody else may judge them.
-    leases: HashSet<LeaseId>,
+    /// The leases that an acquire works on, and until when one did: nobody else may judge them by a look that is older.
+    leases: HashMap<LeaseId, Option<Instant>>,
 }
 
 /// What was found busy or was refused a moment ago: not worth trying again at once. In memory only; the truth is found anew.
@@ -240,9 +240,17 @@ impl Service {
         Ok(())
     }
 
-    /// The leases that acquires are at work on.
-    pub(crate) fn making_now(&self) -> HashSet<LeaseId> {
-        self.making().leases.clone()
+    /// The leases that acquires are at work on, or were at any time since `then`.
+    pub(crate) fn making_since(&self, then: Instant) -> HashSet<LeaseId> {
+        let mut making = self.making();
+        making.leases.retain(|_, ended| ended.is_none_or(|ended| ended.elapsed() < limits::MADE_KEPT));
+        let since = |ended: &Option<Instant>| ended.is_none_or(|ended| ended >= then);
+        making.leases.iter().filter(|(_, ended)| since(ended)).map(|(id, _)| id.clone()).collect()
+    }
+
+    /// Whether an acquire is at work.
+    pub(crate) fn is_making(&self) -> bool {
+        self.making().leases.values().any(Option::is_none)
     }
 
     /// Whether one of a draining lease's ports is still held by somebody.

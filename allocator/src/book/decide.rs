@@ -214,6 +214,17 @@ fn active<'book>(book: &'book Book, id: &LeaseId, epoch: Option<u64>) -> Result<
     }
 }
 
+/// Ends a lease for the cause that a plan saw, if it still stands: meanwhile the lease may have been answered, or renewed.
+pub(crate) fn end_as_planned(book: &Book, id: &LeaseId, cause: Cause, now: Stamp) -> Decision {
+    let lease = book.lease(id).ok_or(Refusal::Unknown)?;
+    let stands = match cause {
+        Cause::Aborted => matches!(lease.state, State::Reserving | State::Admitting),
+        Cause::Expired => lease.state == State::Active && lease.expires_at <= now,
+        _ => true,
+    };
+    if stands { end(book, id, None, cause, now) } else { Ok((Vec::new(), lease.clone())) }
+}
+
 /// Ends a lease. Of one that has ended already nothing changes.
 pub(crate) fn end(book: &Book, id: &LeaseId, epoch: Option<u64>, cause: Cause, now: Stamp) -> Decision {
     let lease = book.lease(id).ok_or(Refusal::Unknown)?;

@@ -171,6 +171,27 @@ fn a_lease_moves_forward_only() {
     assert!(advance(&book, &lease.id, State::Admitting, T0).is_err());
 }
 
+/// Between a plan and its execution a lease is answered, or renewed: the plan's cause is none any more.
+#[test]
+fn a_plan_that_is_outdated_ends_nothing() {
+    let mut book = book();
+    let lease = active(&mut book, &wish("k", 1, Some(NETWORK)));
+    let expires = lease.expires_at;
+    let cases = [
+        (Cause::Aborted, T0, State::Active),
+        (Cause::Expired, Stamp(expires.0 - 1), State::Active),
+        (Cause::Expired, expires, State::Draining),
+        (Cause::OwnerGone, T0, State::Draining),
+    ];
+    for (cause, now, expected) in cases {
+        let (_, after) = end_as_planned(&book, &lease.id, cause, now).expect("it is there");
+        assert_eq!(after.state, expected, "{cause:?}");
+    }
+    let half_made = reserved(&mut book, &wish("l", 1, None));
+    let (_, after) = end_as_planned(&book, &half_made.id, Cause::Aborted, T0).expect("it is there");
+    assert!(matches!(after.state, State::Draining | State::Ended), "{:?}", after.state);
+}
+
 #[derive(Clone, Debug)]
 enum Action {
     Reserve { key: u8, ports: usize, fixed: Option<u16>, subnet: Option<u8> },

@@ -1,12 +1,10 @@
 //! [`Engine`] over the Docker API, for Docker and for podman's compatible socket.
 //!
-//! Every call has a time limit of ours. What an unstarted or stopped container will publish stands only in its inspection and never
-//! changes after its creation, so each such container is inspected once.
+//! Every call has a time limit of ours.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::Ipv4Addr;
 use std::path::Path;
-use std::sync::Mutex;
 use std::time::Duration;
 
 use bollard::errors::Error as BollardError;
@@ -16,13 +14,13 @@ use bollard::models::{
     NetworkConnectRequest, NetworkCreateRequest, NetworkDisconnectRequest, PortMap, PortSummaryTypeEnum,
 };
 use bollard::query_parameters::{
-    EventsOptionsBuilder, InspectContainerOptions, ListContainersOptionsBuilder, ListNetworksOptions,
-    StopContainerOptionsBuilder,
+    EventsOptionsBuilder, ListContainersOptionsBuilder, ListNetworksOptions, StopContainerOptionsBuilder,
 };
 use bollard::{API_DEFAULT_VERSION, Docker};
 use futures_util::future::BoxFuture;
-use futures_util::stream::{self, BoxStream, StreamExt};
+use futures_util::stream::{BoxStream, StreamExt};
 
+use super::bindings::Bindings;
 use super::{
     Attachment, Container, Engine, EngineError, EngineInfo, Event, Failure, Isolation, Network, NetworkSpec,
     Outcome, Refused, refusal,
@@ -36,63 +34,27 @@ type Ports = Vec<(Proto, u16)>;
 pub(crate) struct DockerEngine {
     docker: Docker,
     info: EngineInfo,
-    /// By container ID: what it will publish, read once.
-    bindings: Mutex<HashMap<String, Ports>>,
+    bindings: Bindings,
 }
 
 impl DockerEngine {
     /// Connects and settles on an API version.
     pub(crate) async fn connect(socket: &Path) -> Outcome<Self> {
         let path = socket.to_str().ok_or_else(|| unreachable("the socket's path is not text"))?;
-        let docker = Docker::connect_with_unix(path, limits::ENGINE_TIMEOUT.as_secs(), API_DEFAULT_VERSION)
+        let docker = Docker::connect_with_unix(path, limits::NETWORK_TIMEOUT.as_secs(), API_DEFAULT_VERSION)
             .map_err(|error| fail(&error))?;
         let docker = timed(limits::ENGINE_TIMEOUT, docker.negotiate_version()).await?;
         let info = read_info(&docker).await?;
-        Ok(Self { docker, info, bindings: Mutex::default() })
+        let bindings = Bindings::new(docker.clone());
+        Ok(Self { docker, info, bindings })
     }
 
     async fn list_containers(&self) -> Outcome<Vec<Container>> {
         let options = ListContainersOptionsBuilder::new().all(true).build();
         let listed = timed(limits::ENGINE_TIMEOUT, self.docker.list_containers(Some(options))).await?;
         let mut containers: Vec<Container> = listed.iter().filter_map(container_of).collect();
-        self.read_bindings(&containers).await?;
-        let mut bindings = self.bindings();
-        bindings.retain(|id, _| containers.iter().any(|container| container.id == *id));
-        for container in containers.iter_mut().filter(|container| !container.running) {
-            container.will_publish = bindings.get(&container.id).cloned().unwrap_or_default();
-        }
+        self.bindings.fill_in(&mut containers).await?;
         Ok(containers)
-    }
-
-    /// Inspects the containers that do not run and were not inspected before.
-    async fn read_bindings(&self, containers: &[Container]) -> Outcome<()> {
-        let unread: Vec<String> = {
-            let known = self.bindings();
-            containers
-                .iter()
-                .filter(|one| !one.running && !known.contains_key(&one.id))
-                .map(|one| one.id.clone())
-                .collect()
-        };
-        let mut answers = stream::iter(unread)
-            .map(|id| async move {
-                let call = self.docker.inspect_container(&id, None::<InspectContainerOptions>);
-                let answer = timed(limits::ENGINE_TIMEOUT, call).await;
-                (id, answer)
-            })
-            .buffer_unordered(limits::ENGINE_PARALLEL);
-        while let Some((id, answer)) = answers.next().await {
-            match answer {
-                Ok(inspected) => drop(self.bindings().insert(id, bindings_of(&inspected))),
-                Err(error) if error.failure == Failure::Refused(Refused::Missing) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
-
-    fn bindings(&self) -> std::sync::MutexGuard<'_, HashMap<String, Ports>> {
-        self.bindings.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
@@ -118,7 +80,7 @@ impl Engine for DockerEngine {
 
     fn create_network<'a>(&'a self, spec: &'a NetworkSpec) -> BoxFuture<'a, Outcome<String>> {
         Box::pin(async move {
-            let made = timed(limits::ENGINE_TIMEOUT, self.docker.create_network(request_of(spec))).await?;
+            let made = timed(limits::NETWORK_TIMEOUT, self.docker.create_network(request_of(spec))).await?;
             Ok(made.id)
         })
     }
@@ -200,7 +162,10 @@ fn api_version(text: &str) -> Option<(u32, u32)> {
     Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
-async fn timed<T>(limit: Duration, call: impl Future<Output = Result<T, BollardError>>) -> Outcome<T> {
+pub(super) async fn timed<T>(
+    limit: Duration,
+    call: impl Future<Output = Result<T, BollardError>>,
+) -> Outcome<T> {
     match tokio::time::timeout(limit, call).await {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(error)) => Err(fail(&error)),
@@ -303,7 +268,7 @@ fn container_of(listed: &ContainerSummary) -> Option<Container> {
     })
 }
 
-fn bindings_of(inspected: &ContainerInspectResponse) -> Ports {
+pub(super) fn bindings_of(inspected: &ContainerInspectResponse) -> Ports {
     let map = inspected.host_config.as_ref().and_then(|config| config.port_bindings.as_ref());
     map.map(ports_of).unwrap_or_default()
 }

@@ -38,7 +38,7 @@ async fn carry_out_step(service: &Service, world: &World, step: &Step) -> Result
     match step.clone() {
         Step::End(id, cause) => {
             tracing::info!(lease = %id, cause = cause.as_str(), "a lease ends");
-            ledger.record(move |book| decide::end(book, &id, None, cause, now)).await?;
+            ledger.record(move |book| decide::end_as_planned(book, &id, cause, now)).await?;
             service.settle_guards().await
         }
         Step::OwnerSeen(id) => ledger.record(move |book| decide::owner_seen(book, &id)).await.map(drop),

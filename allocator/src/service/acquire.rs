@@ -40,7 +40,7 @@ struct Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        self.service.making().leases.remove(&self.id);
+        self.service.making().leases.insert(self.id.clone(), Some(Instant::now()));
     }
 }
 
@@ -103,7 +103,7 @@ impl Service {
     }
 
     fn hold(self: &Arc<Self>, id: LeaseId) -> Hold {
-        self.making().leases.insert(id.clone());
+        self.making().leases.insert(id.clone(), None);
         Hold { service: self.clone(), id }
     }
 

@@ -148,6 +148,23 @@ fn published_and_planned_ports_are_passed_over() {
 }
 
 #[test]
+fn a_container_that_is_being_started_keeps_nobody_waiting() {
+    let place = Place::docker();
+    let server = place.home.start();
+    let mut starting = container("starting", "created", &json!({}));
+    starting["HostConfig"]["PortBindings"] = json!({"80/tcp": [{"HostPort": place.home.first.to_string()}]});
+    place.engine.state().inspection = Duration::from_secs(8);
+    place.engine.state().containers = vec![starting];
+    place.engine.event("container", "create", "starting");
+    let began = std::time::Instant::now();
+    server.acquire(&json!({"client_key": "k", "ports": [{"name": "a", "proto": "udp"}]})).expect(201);
+    assert!(began.elapsed() < Duration::from_secs(6), "it took {:?}", began.elapsed());
+    server.until("what it will publish is known", Duration::from_secs(30), |server| {
+        server.get("/v1/pools")["ports"]["tcp"]["foreign_engine"] == 1
+    });
+}
+
+#[test]
 fn odd_networks_do_not_hide_the_others() {
     let place = Place::docker();
     place.engine.state().networks.extend([

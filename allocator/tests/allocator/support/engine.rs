@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use ipnet::Ipv4Net;
 use serde_json::{Value, json};
@@ -122,6 +123,8 @@ pub(crate) struct State {
     pub(crate) log: Vec<String>,
     /// The bodies of the requests for networks.
     pub(crate) creations: Vec<Value>,
+    /// How long the inspection of a container takes that does not run: its start holds the lock.
+    pub(crate) inspection: Duration,
     /// Lists answered with 500 from now on.
     pub(crate) broken_lists: usize,
     watchers: Vec<UnixStream>,
@@ -245,6 +248,8 @@ impl Engine {
     }
 
     fn inspect(&self, id: &str) -> (u16, Value) {
+        let inspection = self.state().inspection;
+        std::thread::sleep(inspection);
         match self.state().containers.iter().find(|one| one["Id"] == id) {
             Some(one) => (200, json!({"Id": id, "HostConfig": one["HostConfig"].clone()})),
             None => (404, json!({"message": format!("No such container: {id}")})),

@@ -216,6 +216,18 @@ impl Server {
         self.child.wait().expect("it ends").code()
     }
 
+    /// Whether it ends by itself within a time.
+    pub(crate) fn ends_within(&mut self, limit: Duration) -> bool {
+        let deadline = Instant::now() + limit;
+        while !self.has_ended() {
+            if Instant::now() > deadline {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        true
+    }
+
     pub(crate) fn has_ended(&mut self) -> bool {
         self.child.try_wait().expect("it can be asked").is_some()
     }
