@@ -78,8 +78,10 @@ class Drills(unittest.TestCase):
         if peak:
             print(f"the gateway's container at {peak >> 20} MiB at most ", end="")
             self.assertLess(peak, MEMORY_LIMIT)
+        before = len(self.lab.networks())
         for bottle in bottles:
             bottle.remove()
+        until("their networks are gone", lambda: len(self.lab.networks()) <= before - len(bottles), 60)
 
     def test_2_services_go_and_come_back_under_traffic(self):
         docker("exec", "-d", self.bottle.name, "bash", "-c", TRAFFIC)
@@ -109,7 +111,11 @@ class Drills(unittest.TestCase):
         until("both are ready", self.both_ready, 60)
 
     def test_4_without_the_gateway_no_bottle_begins_and_its_address_stays_its_own(self):
+        ended = self.lab.bottle("ended")
         docker("stop", "--time", "5", f"{NAME}-gateway")
+        # A gateway that still named the network of a lease that is over could not be started again.
+        ended.remove()
+        until("the network is gone", lambda: not docker("network", "ls", "-q", "--filter", f"label=decant.lease={ended.lease['id']}"), 60)
         until("the allocator knows", lambda: re.search("503|gateway", self.lab.allocator("acquire", "--internal", check=False)), 20, every=0.5)
         # Whoever starts now in the lease's network gets an address, and not the gateway's.
         network = self.bottle.lease["subnet"]["network_name"]
