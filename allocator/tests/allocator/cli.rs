@@ -129,7 +129,8 @@ fn run_holds_a_lease_for_as_long_as_its_command() {
     killed.kill().expect("it can be killed");
     killed.wait().expect("it ends");
     let group = format!("-{}", killed.id());
-    assert!(Command::new("kill").args(["-KILL", "--", &group]).status().expect("kill exists").success());
+    // Whatever it had started by then goes too; it may have been nothing yet.
+    drop(Command::new("kill").args(["-KILL", "--", &group]).stderr(std::process::Stdio::null()).status());
     server.until("a killed client's lease ends", Duration::from_secs(10), |server| server.live().is_empty());
 }
 
