@@ -157,7 +157,7 @@ fn every_problem_of_every_file_is_told() {
          b.yaml:2:1: unknown key `bottle` (did you mean `bottles`?)\n\
          c.yaml:1:14: `loud` is not `error`, `warn`, `info`, `debug` or `trace`\n\
          c.yaml:2:1: duplicate key `log`: it stands in line 1 already\n\
-         c.yaml:3:11: the source 10.1.0.0/16 of bottle `b` overlaps 10.0.0.0/8 of `a` at a.yaml:2:11: no connection may fit two bottles\n\
+         c.yaml:3:11: the source 10.0.0.0/8 of bottle `b` overlaps 10.0.0.1/32 of `a` at a.yaml:2:11: no connection may fit two bottles\n\
          d.yaml:1:1: cannot be read: No such file or directory (os error 2)"
     );
 }
