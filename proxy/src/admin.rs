@@ -20,6 +20,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 
 use crate::app::Gateway;
+use crate::exceptions::today;
 use crate::probe;
 use crate::tls;
 
@@ -97,6 +98,7 @@ async fn ready(State(gateway): State<Arc<Gateway>>) -> Response {
 
 async fn metrics(State(gateway): State<Arc<Gateway>>) -> Response {
     gateway.metrics.set_leaves(gateway.leaves.counts());
+    gateway.metrics.set_exceptions(gateway.book().exceptions.count(today()));
     ([(header::CONTENT_TYPE, METRICS_TYPE)], gateway.metrics.render()).into_response()
 }
 

@@ -11,13 +11,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
 
-use decant_config::{Config, ExchangeLog, Isolation, Location, Problem, SecretSource, TokenSource};
+use decant_config::{
+    Config, ExchangeLog, Isolation, Location, MatchAction, Problem, SecretSource, TokenSource,
+};
 use ipnet::IpNet;
 use sha2::{Digest, Sha256};
 use time::OffsetDateTime;
 
 use crate::audit::Audit;
 use crate::budget::Budget;
+use crate::exceptions::Exceptions;
 use crate::http::exchange::RequestBody;
 use crate::http::rate::Rate;
 use crate::identity::{Bottle, BottleKey, Entry, IdentityTable, Overlap};
@@ -35,6 +38,7 @@ use crate::upstream::Upstreams;
 pub(crate) struct RuleBook {
     pub(crate) detectors: Detectors,
     pub(crate) policies: Policies,
+    pub(crate) exceptions: Exceptions,
     bottles: Vec<Entry>,
     pub(crate) admin_from: Vec<IpNet>,
     pub(crate) log_exchanges: ExchangeLog,
@@ -53,7 +57,8 @@ impl RuleBook {
         let bottles = bottles(config)?;
         let nothing = Policies::nothing(&detectors);
         let (admin_from, log_exchanges) = (config.listen.admin_from.clone(), config.log.exchanges);
-        Ok(Self { detectors, policies, bottles, admin_from, log_exchanges, nothing })
+        let exceptions = Exceptions::new(&config.exceptions);
+        Ok(Self { detectors, policies, exceptions, bottles, admin_from, log_exchanges, nothing })
     }
 
     /// The policy of `bottle`.
@@ -70,14 +75,15 @@ impl RuleBook {
 /// Refuses what the configuration knows and this version does not act on: a protection that silently is none would be
 /// worse than none.
 fn refuse_unbuilt(config: &Config) -> Result<(), Vec<Problem>> {
-    let secrets = config.secrets.iter().map(|one| ("secrets", &one.at));
-    let exceptions = config.exceptions.iter().map(|one| ("exceptions", &one.at));
-    let tests = config.tests.iter().map(|one| ("tests", &one.at));
-    let problem = |(section, at): (&str, &Location)| Problem {
+    let secrets = config.secrets.iter().map(|one| ("`secrets` is", &one.at));
+    let redact = config.exceptions.iter().filter(|one| one.action == MatchAction::Redact);
+    let redact = redact.map(|one| ("an exception's `action: redact` is", &one.at));
+    let tests = config.tests.iter().map(|one| ("`tests` is", &one.at));
+    let problem = |(what, at): (&str, &Location)| Problem {
         at: at.clone(),
-        message: format!("`{section}` is not acted on by this version; remove it"),
+        message: format!("{what} not acted on by this version; remove it"),
     };
-    let problems: Vec<Problem> = secrets.chain(exceptions).chain(tests).map(problem).collect();
+    let problems: Vec<Problem> = secrets.chain(redact).chain(tests).map(problem).collect();
     if problems.is_empty() { Ok(()) } else { Err(problems) }
 }
 

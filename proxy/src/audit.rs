@@ -17,7 +17,7 @@ use sha2::Sha256;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-const FINDINGS_FILE: &str = "findings.jsonl";
+pub(crate) const FINDINGS_FILE: &str = "findings.jsonl";
 const KEY_FILE: &str = "fingerprint.key";
 /// Length of the fingerprint key, in bytes: the block that HMAC-SHA-256 makes no better use of more than.
 const KEY_BYTES: usize = 32;
@@ -50,6 +50,9 @@ pub(crate) struct FindingRecord<'a> {
     pub(crate) action: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) fingerprint: Option<String>,
+    /// The exception that accepted it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) exception: Option<&'a str>,
 }
 
 /// The findings file and the key its fingerprints are made with.

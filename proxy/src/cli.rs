@@ -7,6 +7,7 @@ mod ca;
 mod check;
 mod client;
 mod detectors;
+mod finding;
 mod health;
 mod load;
 mod presets;
@@ -84,6 +85,7 @@ fn dispatch(command: Command) -> Result<Exit, Failure> {
         Command::Scan(args) => scan::run(&args),
         Command::Detectors(args) => detectors::list(&args),
         Command::Explain(args) => detectors::explain(&args),
+        Command::Finding(args) => finding::run(&args),
         Command::Ca(args) => ca::run(&args),
         Command::Exec(args) => client::exec(&args),
         Command::Env(args) => client::env(&args),

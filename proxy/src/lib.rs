@@ -10,6 +10,7 @@ mod app;
 mod audit;
 mod budget;
 pub mod cli;
+mod exceptions;
 mod http;
 mod identity;
 mod inspect;

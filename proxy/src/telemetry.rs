@@ -88,6 +88,8 @@ const RESIDENT: Series =
     Series { name: "decant_memory_resident_bytes", help: "Resident memory of the worker.", labels: &[] };
 const CA_NOT_AFTER: Series =
     Series { name: "decant_ca_not_after_seconds", help: "When the CA ends, in Unix time.", labels: &[] };
+const EXCEPTIONS: Series =
+    Series { name: "decant_exceptions", help: "Exceptions, by whether they still hold.", labels: &["state"] };
 const BUILD_INFO: Series =
     Series { name: "decant_build_info", help: "Version and rule pack.", labels: &["version", "pack"] };
 const WORKER_UP: Series = Series { name: "decant_worker_up", help: "Whether a worker serves.", labels: &[] };
@@ -127,6 +129,7 @@ pub(crate) struct Metrics {
     watch: IntGauge,
     config_info: IntGaugeVec,
     ca_not_after: IntGauge,
+    exceptions: IntGaugeVec,
 }
 
 impl Metrics {
@@ -134,6 +137,7 @@ impl Metrics {
     pub(crate) fn new(bottles_max: usize, pack: &str) -> Result<Self, prometheus::Error> {
         let r = Registry::new();
         let metrics = Self {
+            exceptions: gauges(&r, &EXCEPTIONS)?,
             ca_not_after: gauge(&r, &CA_NOT_AFTER)?,
             resident: gauge(&r, &RESIDENT)?,
             exchanges: counters(&r, &EXCHANGES)?,
@@ -193,6 +197,13 @@ impl Metrics {
         for (result, count) in [("minted", minted), ("cached", cached)] {
             let counter = self.leaves.with_label_values(&[result]);
             counter.inc_by(count.saturating_sub(counter.get()));
+        }
+    }
+
+    /// How many exceptions hold, and how many no longer do.
+    pub(crate) fn set_exceptions(&self, (live, expired): (usize, usize)) {
+        for (state, count) in [("live", live), ("expired", expired)] {
+            self.exceptions.with_label_values(&[state]).set(i64::try_from(count).unwrap_or(i64::MAX));
         }
     }
 

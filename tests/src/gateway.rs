@@ -350,6 +350,26 @@ impl Gateway {
         self.state.path().join("state")
     }
 
+    /// The configuration it was started with.
+    #[must_use]
+    pub fn config_file(&self) -> PathBuf {
+        self.state.path().join("decant.yaml")
+    }
+
+    /// Has it read its configuration again, and waits until it says what became of that.
+    ///
+    /// # Panics
+    /// When it does not say so in time.
+    pub async fn reload(&self) {
+        let before = self.metrics().await.sum("decant_config_reloads_total", &[]);
+        self.signal(Signal::HUP);
+        let started = Instant::now();
+        while self.metrics().await.sum("decant_config_reloads_total", &[]) <= before {
+            assert!(started.elapsed() < READY_WITHIN, "it does not reload: {}", self.log());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
     /// All that it printed so far, on both streams.
     #[must_use]
     pub fn log(&self) -> String {

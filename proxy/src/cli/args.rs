@@ -27,6 +27,8 @@ pub(super) enum Command {
     Detectors(ConfigArgs),
     /// Show one detector: what it matches, its limits, its home, its examples
     Explain(ExplainArgs),
+    /// Show what decided about a finding, and the narrowest exception to paste
+    Finding(FindingArgs),
     /// Show, export or rotate the certificate authority
     Ca(CaArgs),
     /// Run a command behind the gateway: proxy and trust of every common tool set
@@ -100,6 +102,14 @@ pub(super) struct ExplainArgs {
     #[command(flatten)]
     pub(super) config: ConfigArgs,
     /// The detector
+    pub(super) id: String,
+}
+
+#[derive(ClapArgs)]
+pub(super) struct FindingArgs {
+    #[command(flatten)]
+    pub(super) config: ConfigArgs,
+    /// The finding's id, or its request's
     pub(super) id: String,
 }
 

@@ -13,6 +13,7 @@ use super::args::RunArgs;
 use super::load::Source;
 use super::{Exit, Failure};
 use crate::app::{Gateway, RuleBook};
+use crate::exceptions::today;
 use crate::{admin, leases, listen, telemetry};
 
 /// Stack of a worker thread, in bytes: deep enough for a debug build's TLS handshake.
@@ -43,6 +44,7 @@ async fn serve(source: &Source, config: &Config, book: RuleBook) -> Result<Exit,
         proxies.iter().filter_map(|listener| listener.local_addr().ok()).collect();
     let gateway = Gateway::build(config, book, &proxy_addresses).map_err(Failure::internal)?;
     announce(config, &gateway, &proxy_addresses, admin.local_addr().ok())?;
+    warn_expired(&gateway);
 
     let (drain, drained) = watch::channel(());
     for listener in proxies {
@@ -111,12 +113,21 @@ fn put_in_force(config: &Config, book: RuleBook, gateway: &Gateway) -> &'static 
         Ok(()) => {
             gateway.metrics.set_config(&super::load::digest(config));
             tracing::info!("the configuration was reloaded");
+            warn_expired(gateway);
             "ok"
         }
         Err(overlap) => {
             tracing::error!(problems = %overlap, "the configuration was not reloaded");
             "refused"
         }
+    }
+}
+
+/// An exception that no longer holds shows as blocks; its owner should hear of it.
+fn warn_expired(gateway: &Gateway) {
+    let book = gateway.book();
+    for one in book.exceptions.expired(today()) {
+        tracing::warn!("{}: exception `{}` held until {} and is inert now", one.at, one.name, one.until);
     }
 }
 

@@ -18,3 +18,4 @@ mod streams;
 mod targets;
 mod tidy;
 mod transparency;
+mod tuning;

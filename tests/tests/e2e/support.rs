@@ -175,6 +175,11 @@ impl Problem {
         Self { status, fields }
     }
 
+    /// The text of a field.
+    pub(crate) fn text(&self, name: &str) -> &str {
+        self.fields[name].as_str().unwrap_or_else(|| panic!("no text `{name}` in {}", self.fields))
+    }
+
     /// Checks fields by name.
     pub(crate) fn assert(&self, expected: &[(&str, &str)]) {
         for (name, value) in expected {

@@ -13,6 +13,7 @@ use http::HeaderMap;
 use super::super::refusal::{Reason, Refusal};
 use super::record::Exchange;
 use crate::audit::{self, FindingRecord};
+use crate::exceptions;
 use crate::inspect::{
     self, Blocked, BodyPlan, Counts, Direction, HeadScan, Hit, Judge, Place, Ruling, Surface, Trouble,
     TroubleKind, View,
@@ -68,16 +69,35 @@ impl Exchange {
         Some(if direction == Direction::Request { &route.request } else { &route.response })
     }
 
-    /// What a match leads to: nothing where it is at home; else what the route says, or the detector. A failed
-    /// checksum lowers it to an alert, it never clears.
-    fn action(&self, hit: &Hit, facts: &Facts) -> Option<MatchAction> {
+    /// What a match leads to: nothing where it is at home; an alert where an exception accepts it; else what the route
+    /// says, or the detector. A failed checksum lowers it to an alert, it never clears.
+    fn action(
+        &self,
+        hit: &Hit,
+        facts: &Facts,
+        exception: Option<&decant_config::Exception>,
+    ) -> Option<MatchAction> {
         if facts.is_home(&self.target.host, hit.place.surface.name())
             && hit.place.direction == Direction::Request
         {
             return None;
         }
+        if let Some(exception) = exception {
+            return Some(exception.action);
+        }
         let action = self.side(hit.place.direction).and_then(|side| side.on_match).unwrap_or(facts.action);
         Some(if hit.confidence == Confidence::Low { MatchAction::Alert } else { action })
+    }
+
+    fn exception(&self, hit: &Hit, facts: &Facts, value: Option<&[u8]>) -> Option<&decant_config::Exception> {
+        let found = exceptions::Match {
+            detector: &facts.id,
+            bottle: &self.bottle.key.name,
+            host: &self.target.host,
+            surface: hit.place.surface.name(),
+        };
+        let fingerprint = || value.map(|value| self.gateway.audit.fingerprint(value));
+        self.book.exceptions.find(&found, exceptions::today(), fingerprint)
     }
 
     fn block(&self, refusal: Refusal) -> Ruling {
@@ -113,6 +133,7 @@ impl Exchange {
         facts: &Facts,
         value: Option<&[u8]>,
         action: &'static str,
+        exception: Option<&str>,
     ) -> std::io::Result<()> {
         let place = &hit.place;
         self.gateway.metrics.findings.with_label_values(&[&*facts.id, place.direction.name(), action]).inc();
@@ -142,6 +163,7 @@ impl Exchange {
             length: hit.length,
             action,
             fingerprint: value.map(|value| self.gateway.audit.fingerprint(value)),
+            exception,
         };
         self.gateway.audit.write(&record)
     }
@@ -157,14 +179,16 @@ impl Exchange {
 impl Judge for Exchange {
     fn match_found(&self, hit: &Hit, value: Option<&[u8]>) -> Ruling {
         let facts = self.book.detectors.facts(hit.rule);
-        let Some(action) = self.action(hit, facts) else {
+        let exception = self.exception(hit, facts, value);
+        let Some(action) = self.action(hit, facts, exception) else {
             let labels = [&*facts.id, hit.place.direction.name(), "expected"];
             self.gateway.metrics.findings.with_label_values(&labels).inc();
             return Ruling::Pass;
         };
         // Where a value cannot be overwritten in place, `redact` blocks.
         let blocks = action != MatchAction::Alert;
-        if let Err(error) = self.record(hit, facts, value, if blocks { "block" } else { "alert" }) {
+        let name = exception.map(|one| one.name.as_str());
+        if let Err(error) = self.record(hit, facts, value, if blocks { "block" } else { "alert" }, name) {
             tracing::error!(%error, "a finding could not be written; the exchange is blocked");
             self.gateway.metrics.log_dropped.with_label_values(&["findings"]).inc();
             return self.block(self.detector_refusal(hit, facts, value));
