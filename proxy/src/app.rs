@@ -21,6 +21,7 @@ use time::OffsetDateTime;
 use crate::audit::Audit;
 use crate::budget::Budget;
 use crate::exceptions::Exceptions;
+use crate::http::blocks::Blocks;
 use crate::http::exchange::RequestBody;
 use crate::http::rate::Rate;
 use crate::identity::{Bottle, BottleKey, Entry, IdentityTable, Overlap};
@@ -151,6 +152,7 @@ pub(crate) struct Gateway {
     pub(crate) probe: Probe,
     pub(crate) budget: Budget,
     pub(crate) refusals: Rate,
+    pub(crate) blocks: Blocks,
     pub(crate) places: Arc<PlaceCounts>,
     pub(crate) request_bytes: BodyCounters,
     pub(crate) response_bytes: BodyCounters,
@@ -244,6 +246,7 @@ impl Bottles for Gateway {
         bottle.end();
         self.upstreams.forget(&bottle.key);
         self.leaves.forget(&bottle.key);
+        self.blocks.forget(&bottle.key);
     }
 }
 
@@ -310,6 +313,7 @@ impl Gateway {
             audit,
             probe: Probe::new().map_err(|error| BuildError::new("probe", error))?,
             refusals: Rate::new(budget.refusals_per_second),
+            blocks: Blocks::new(budget.blocks_remembered),
             places: PlaceCounts::new(budget.connections, budget.connections_per_bottle),
             request_bytes: BodyCounters::new(&metrics, "request"),
             response_bytes: BodyCounters::new(&metrics, "response"),

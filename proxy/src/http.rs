@@ -1,5 +1,7 @@
 //! HTTP, both ways: from the bottle's request to the answer it gets.
 
+mod allowlist;
+pub(crate) mod blocks;
 pub(crate) mod exchange;
 pub(crate) mod head;
 pub(crate) mod internal;

@@ -17,7 +17,7 @@ use http::{HeaderMap, Method};
 
 pub(crate) use self::compile::compile;
 pub(crate) use self::path::normalise;
-pub(crate) use self::route::{Route, Side, covers};
+pub(crate) use self::route::{PathRule, Route, Side, covers};
 use crate::http::head;
 use crate::target::Target;
 
@@ -135,7 +135,6 @@ impl Policy {
         }
     }
 
-    /// The hosts of routes that can allow something, as `/allowlist` shows them.
     fn denied(&self, target: &Target, why: String) -> Verdict {
         let observed = Grant { target: Authorized(target.clone()), route: self.observed.clone() };
         Verdict::Denied { why, observed }

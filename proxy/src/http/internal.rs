@@ -10,6 +10,7 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use serde::Serialize;
 
+use super::allowlist::Allowlist;
 use super::exchange::{Party, ResponseBody};
 use super::refusal::{Reason, Refusal};
 use super::serve;
@@ -49,6 +50,11 @@ pub(super) fn answer(
         "/ca.pem" => Some((PEM, gateway.leaves.authority().pem().to_owned())),
         "/bundle.pem" => Some((PEM, tls::bundle(gateway.leaves.authority()))),
         "/whoami" => Some((JSON, whoami(connection, &party.bottle))),
+        "/allowlist" => {
+            let policy = gateway.book().policy_or_nothing(&party.bottle);
+            Some((JSON, json(&Allowlist::of(&policy))))
+        }
+        "/blocks" => Some((JSON, json(&gateway.blocks.of(&party.bottle.key)))),
         PROBE_PATH if party.probe => Some((JSON, "{\"status\":\"ok\"}\n".to_owned())),
         _ => None,
     };
@@ -57,7 +63,7 @@ pub(super) fn answer(
         None => {
             let refusal = Refusal::new(Reason::Policy, "there is no such page")
                 .status(StatusCode::NOT_FOUND)
-                .hint("/ca.pem, /bundle.pem and /whoami exist");
+                .hint("/ca.pem, /bundle.pem, /whoami, /allowlist and /blocks exist");
             let h1 = request.version() != Version::HTTP_2;
             serve::full(
                 refusal
@@ -96,5 +102,9 @@ fn whoami(connection: &Connection, bottle: &Arc<Bottle>) -> String {
         address: connection.client().to_string(),
         gateway: env!("CARGO_PKG_VERSION"),
     };
-    serde_json::to_string(&who).unwrap_or_default() + "\n"
+    json(&who)
+}
+
+fn json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_default() + "\n"
 }

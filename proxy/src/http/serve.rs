@@ -271,6 +271,9 @@ pub(super) fn refuse(
     gateway.metrics.blocked(name, refusal.reason);
     let refusal = refusal.clone().for_exchange(name, &id);
     exchange::log_refused(&id, name, request.method(), &refusal, connection.client());
+    if let Some(bottle) = bottle {
+        gateway.blocks.note(&bottle.key, request.method(), refusal.clone());
+    }
     let h1 = request.version() != Version::HTTP_2;
     let (parts, body) = request.into_parts();
     drop(Upload::new(body, gateway.budget.upload));

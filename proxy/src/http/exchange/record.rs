@@ -255,6 +255,8 @@ impl Drop for Exchange {
             && !refusal.reason.is_failure()
         {
             metrics.blocked(&self.bottle.key.name, refusal.reason);
+            let refusal = refusal.clone().for_exchange(&self.bottle.key.name, &self.id);
+            self.gateway.blocks.note(&self.bottle.key, &self.method, refusal);
         }
         self.log(&state, verdict);
     }
