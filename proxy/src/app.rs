@@ -270,7 +270,7 @@ impl Ids {
 }
 
 impl Gateway {
-    /// Builds the gateway that serves `proxies`.
+    /// Builds the gateway that serves `proxies`, and operators on `admin`.
     ///
     /// # Errors
     /// In words: a state folder, a CA, roots or resolvers that cannot be used.
@@ -278,6 +278,7 @@ impl Gateway {
         config: &Config,
         book: RuleBook,
         proxies: &[SocketAddr],
+        admin: Option<SocketAddr>,
     ) -> Result<Arc<Self>, BuildError> {
         let budget = Budget::new(&config.limits);
         if config.memory_budget.is_some() {
@@ -303,7 +304,8 @@ impl Gateway {
         metrics.set_config(&config.sha256.iter().map(|byte| format!("{byte:02x}")).collect::<String>());
         let leaves =
             Leaves::new(authority, budget.leaves.clone()).map_err(|error| BuildError::new("tls", error))?;
-        let upstreams = Upstreams::new(crate::budget::upstream(config, proxies))
+        let listeners: Vec<SocketAddr> = proxies.iter().copied().chain(admin).collect();
+        let upstreams = Upstreams::new(crate::budget::upstream(config, &listeners))
             .map_err(|error| BuildError::new("upstream", error))?;
         let audit = Audit::open(&config.state_dir, budget.findings_file_bytes, budget.findings_files)
             .map_err(|error| BuildError::new("state_dir", error))?;

@@ -28,7 +28,7 @@ use decant_detectors::{RuleSet, Selection};
 
 pub(crate) use self::body::InspectBody;
 pub(crate) use self::coding::{Coding, parse_codings};
-pub(crate) use self::head::HeadScan;
+pub(crate) use self::head::{HeadScan, is_extension};
 pub(crate) use self::inspector::Inspector;
 pub(crate) use self::verdict::{
     Blocked, BodyError, Counts, Direction, Hit, Judge, Place, Ruling, Surface, Trouble, TroubleKind, View,

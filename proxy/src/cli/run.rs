@@ -42,8 +42,9 @@ async fn serve(source: &Source, config: &Config, book: RuleBook) -> Result<Exit,
     let admin = bind(config.listen.admin, "listen.admin").await?;
     let proxy_addresses: Vec<SocketAddr> =
         proxies.iter().filter_map(|listener| listener.local_addr().ok()).collect();
-    let gateway = Gateway::build(config, book, &proxy_addresses).map_err(Failure::internal)?;
-    announce(config, &gateway, &proxy_addresses, admin.local_addr().ok())?;
+    let admin_address = admin.local_addr().ok();
+    let gateway = Gateway::build(config, book, &proxy_addresses, admin_address).map_err(Failure::internal)?;
+    announce(config, &gateway, &proxy_addresses, admin_address)?;
     warn_expired(&gateway);
 
     let (drain, drained) = watch::channel(());

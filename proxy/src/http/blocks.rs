@@ -9,6 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use http::Method;
 use serde::Serialize;
 
+use super::exchange::shown_method;
 use super::refusal::Refusal;
 use crate::audit;
 use crate::identity::BottleKey;
@@ -41,7 +42,7 @@ impl Blocks {
 
     /// Notes a refusal, which must have been completed for its exchange.
     pub(crate) fn note(&self, bottle: &BottleKey, method: &Method, refusal: Refusal) {
-        let block = Block { time: audit::now(), method: method.to_string(), refusal };
+        let block = Block { time: audit::now(), method: shown_method(method).to_owned(), refusal };
         let mut by_bottle = self.by_bottle.lock().unwrap_or_else(PoisonError::into_inner);
         if by_bottle.len() >= BOTTLES_MAX && !by_bottle.contains_key(bottle) {
             let other = by_bottle.keys().next().cloned();

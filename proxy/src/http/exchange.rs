@@ -18,7 +18,7 @@ use http_body_util::{BodyExt as _, Empty, Full};
 use hyper::body::Incoming;
 use hyper::ext::ReasonPhrase;
 
-pub(crate) use self::record::{Exchange, log_refused};
+pub(crate) use self::record::{Exchange, log_refused, shown_method};
 use self::tracked::Tracked;
 use super::refusal::{Reason, Refusal};
 use super::upload::Upload;
@@ -182,7 +182,7 @@ fn scan_request_head(exchange: &Exchange, parts: &request::Parts, side: &Side) -
     }
     let scan = exchange.head_scan(Direction::Request, side);
     if let Host::Name(name) = &exchange.target.host {
-        scan.url(name)?;
+        scan.host(name)?;
     }
     scan.request(&parts.method, &parts.uri, &parts.headers)
 }
@@ -299,6 +299,6 @@ pub(super) fn scan_host(
 ) -> Option<Refusal> {
     let exchange = Exchange::for_tunnel(connection, &party.bottle, book, target, route);
     let Host::Name(name) = &target.host else { return None };
-    let scanned = exchange.head_scan(Direction::Request, &route.request).url(name);
+    let scanned = exchange.head_scan(Direction::Request, &route.request).host(name);
     scanned.err().map(|blocked| exchange.refuse(exchange.refusal(&blocked)))
 }

@@ -1,7 +1,7 @@
 //! The head scan: method, URL, header fields, reason phrase and trailers, before any of them is sent on.
 //!
-//! Invariant: every byte of a head that a sender can choose is scanned as it came, and once more behind the encodings
-//! its surface is made of (percent-encoding in URLs, base64 in Basic credentials). An ordinary head costs one
+//! Invariant: every byte of a head that a sender can choose is scanned as it came (names, whose case is lost here but may
+//! reach the other side, in both cases), and once more behind the encodings its surface is made of (percent-encoding in URLs, base64 in Basic credentials). An ordinary head costs one
 //! allocation.
 //!
 //! Place in the path: the exchange runs it on each head; [`super::body`] runs it on trailers.
@@ -12,15 +12,20 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
-use decant_detectors::{Event, RuleSet, Selection};
+use decant_detectors::{Confidence, Event, RuleSet, Selection};
 use http::header::{AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION, SET_COOKIE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 
 use super::layer::{Case, Layer};
-use super::verdict::{Blocked, Direction, Judge, Step, Surface, View};
+use super::verdict::{
+    Blocked, Counts, Direction, Hit, Judge, Ruling, Step, Surface, Trouble, TroubleKind, View,
+};
 
-/// How often percent-encoding is undone.
-const PERCENT_ROUNDS: usize = 3;
+/// How often percent-encoding is undone; what is still encoded then is trouble.
+const PERCENT_ROUNDS: usize = 8;
+
+/// Field names shorter than this, in bytes, hold no secret.
+const TELLING_NAME_BYTES: usize = 16;
 
 /// What peers send as base64 in Basic credentials: with or without padding, and with stray bits at the end.
 const BASIC: GeneralPurpose = GeneralPurpose::new(
@@ -73,11 +78,14 @@ impl HeadScan<'_> {
         self.fields(Some(Surface::Trailer), trailers, &mut self.desk())
     }
 
-    /// Scans part of a URL, as it came and with its percent-encoding undone.
-    pub(crate) fn url(&self, text: &str) -> Result<(), Blocked> {
-        self.part_of_url(text, &mut self.desk())
+    /// Scans a host's name. Its case is lost, so it is scanned in both.
+    pub(crate) fn host(&self, name: &str) -> Result<(), Blocked> {
+        let mut desk = self.desk();
+        self.part_of_url(name, &mut desk)?;
+        desk.scan(&self.case(Surface::Url, None), View::RAW, name.to_ascii_uppercase().as_bytes())
     }
 
+    /// Scans part of a URL, as it came and with its percent-encoding undone.
     fn part_of_url(&self, text: &str, desk: &mut Desk) -> Result<(), Blocked> {
         let case = self.case(Surface::Url, None);
         let mut bytes = Cow::Borrowed(text.as_bytes());
@@ -89,7 +97,10 @@ impl HeadScan<'_> {
             view = view.then(Step::Percent);
             desk.scan(&case, view, &bytes)?;
         }
-        Ok(())
+        match percent_decoded(&bytes) {
+            None => Ok(()),
+            Some(_) => case.trouble(TroubleKind::Nested, view, 0),
+        }
     }
 
     /// Scans fields line by line; each counts as `surface`, or else as what its name says.
@@ -97,11 +108,22 @@ impl HeadScan<'_> {
         fields.iter().try_for_each(|(name, value)| {
             let case = self.case(surface.unwrap_or_else(|| surface_of(name)), Some(name));
             desk.scan_line(&case, &[name.as_str().as_bytes(), b": ", value.as_bytes()])?;
+            if name.as_str().len() >= TELLING_NAME_BYTES {
+                self.name(name, case.surface, desk)?;
+            }
             match basic_credentials(name, value) {
                 Some(credentials) => desk.scan(&case, View::RAW.then(Step::Base64), &credentials),
                 None => Ok(()),
             }
         })
+    }
+
+    /// Scans a field's name in both cases. HTTP/1 passes it on as the client spelt it, which is not to be seen here.
+    fn name(&self, name: &HeaderName, surface: Surface, desk: &mut Desk) -> Result<(), Blocked> {
+        let judge = CaseLost(self.judge);
+        let case = Case { judge: &judge, direction: self.direction, surface, field: None };
+        desk.scan(&case, View::RAW, name.as_str().as_bytes())?;
+        desk.scan(&case, View::RAW, name.as_str().to_ascii_uppercase().as_bytes())
     }
 
     fn case<'c>(&'c self, surface: Surface, field: Option<&'c HeaderName>) -> Case<'c> {
@@ -114,6 +136,24 @@ impl HeadScan<'_> {
             line: Vec::new(),
             events: Vec::new(),
         }
+    }
+}
+
+/// Judges matches in text that has lost the case of its letters: that a checksum fails proves nothing there.
+struct CaseLost<'a>(&'a dyn Judge);
+
+impl Judge for CaseLost<'_> {
+    fn match_found(&self, hit: &Hit, value: Option<&[u8]>) -> Ruling {
+        let hit = Hit { confidence: hit.confidence.max(Confidence::Medium), ..hit.clone() };
+        self.0.match_found(&hit, value)
+    }
+
+    fn trouble(&self, trouble: &Trouble) -> Ruling {
+        self.0.trouble(trouble)
+    }
+
+    fn body_bytes(&self, direction: Direction, counts: Counts) {
+        self.0.body_bytes(direction, counts);
     }
 }
 
@@ -138,7 +178,7 @@ impl Desk {
 }
 
 /// Whether a method is none of those that RFC 9110 and RFC 5789 define, and so a word of the sender's choice.
-fn is_extension(method: &Method) -> bool {
+pub(crate) fn is_extension(method: &Method) -> bool {
     const KNOWN: [Method; 9] = [
         Method::GET,
         Method::HEAD,
@@ -174,9 +214,11 @@ fn basic_credentials(name: &HeaderName, value: &HeaderValue) -> Option<Vec<u8>> 
     if surface_of(name) != Surface::Authorization {
         return None;
     }
-    let (scheme, credentials) = value.to_str().ok()?.trim_start().split_once(' ')?;
-    let basic = scheme.eq_ignore_ascii_case("basic");
-    basic.then(|| BASIC.decode(credentials.trim())).and_then(Result::ok)
+    let value = value.as_bytes().trim_ascii();
+    let (scheme, credentials) = value.split_at_checked("basic".len())?;
+    let basic =
+        scheme.eq_ignore_ascii_case(b"basic") && credentials.first().is_some_and(u8::is_ascii_whitespace);
+    basic.then(|| BASIC.decode(credentials.trim_ascii())).and_then(Result::ok)
 }
 
 #[cfg(test)]

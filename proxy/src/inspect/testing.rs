@@ -25,6 +25,7 @@ fn build_rules() -> Arc<RuleSet> {
     };
     let mut builder = RuleSetBuilder::new(BuildLimits::default());
     builder.rule(rule("token", "ghp_[A-Za-z0-9]{36}", None));
+    builder.rule(rule("key", "AKIA[A-Z2-7]{16}", None));
     builder.rule(rule("pem", "-----BEGIN KEY-----[a-z\n]{10,600}-----END KEY-----", None));
     builder.rule(rule("open", "xoxb-[0-9a-z]{10,}", Some(200)));
     builder.rule(rule("endless", "BOX<[a-z]+>", Some(100)));

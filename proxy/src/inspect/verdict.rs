@@ -189,6 +189,8 @@ pub(crate) enum TroubleKind {
     Ratio,
     /// More bytes in places no decoder shows than `limits.hidden_room_bytes`, in words.
     HiddenRoom(&'static str),
+    /// A URL is percent-encoded over and over.
+    Nested,
     /// More bytes wait for a verdict than `limits.hold_bytes`.
     Held,
     /// Trailers larger than `limits.trailer_bytes`.
@@ -246,6 +248,7 @@ impl fmt::Display for TroubleKind {
             Self::HiddenRoom(what) => {
                 write!(f, "the coded body has more room for hidden bytes than allowed: {what}")
             }
+            Self::Nested => f.write_str("the URL is percent-encoded over and over"),
             Self::Held => f.write_str("more bytes of the body wait for a verdict than allowed"),
             Self::Trailers => f.write_str("the trailers are larger than allowed"),
             Self::Overlong(_) => {

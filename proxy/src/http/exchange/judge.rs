@@ -11,7 +11,7 @@ use decant_detectors::Confidence;
 use http::HeaderMap;
 
 use super::super::refusal::{Reason, Refusal};
-use super::record::Exchange;
+use super::record::{Exchange, shown_method};
 use crate::audit::{self, FindingRecord};
 use crate::exceptions;
 use crate::inspect::{
@@ -150,7 +150,7 @@ impl Exchange {
             route: self.route_name(),
             mode: self.mode().as_str(),
             enforced: self.enforces(),
-            method: self.method.as_str(),
+            method: shown_method(&self.method),
             host: if holds(&host, value) { "(masked)" } else { &host },
             path: self.logged_path(Some(place.surface)),
             detector: &facts.id,
@@ -236,12 +236,12 @@ fn reason_of(kind: &TroubleKind) -> Reason {
     if kind.reason() == "overlong" { Reason::Overlong } else { Reason::Undecodable }
 }
 
-/// Whether `value` stands in `text`, so that `text` must not be shown. An unknown value might.
+/// Whether `value` stands in `text`, in whatever case, so that `text` must not be shown.
 fn holds(text: &str, value: Option<&[u8]>) -> bool {
     let Some(value) = value else { return false };
     !value.is_empty()
         && text.len() >= value.len()
-        && text.as_bytes().windows(value.len()).any(|window| window == value)
+        && text.as_bytes().windows(value.len()).any(|window| window.eq_ignore_ascii_case(value))
 }
 
 fn severity(severity: Severity) -> &'static str {

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::super::refusal::Refusal;
 use crate::app::{Gateway, RuleBook};
 use crate::identity::Bottle;
-use crate::inspect::{Counts, Direction, Surface};
+use crate::inspect::{Counts, Direction, Surface, is_extension};
 use crate::listen::Connection;
 use crate::policy::{Authorized, Policy, Route};
 use crate::target::Target;
@@ -217,7 +217,7 @@ impl Exchange {
             labels = ?self.bottle.labels,
             policy = %self.policy.name,
             route = self.route_name(),
-            method = %self.method,
+            method = shown_method(&self.method),
             host = refusal.is_none_or(Refusal::names_host).then(|| self.target.host.to_string()),
             path = if state.path_masked { "(masked)" } else { &self.path },
             status = state.status.map_or(0, |status| status.as_u16()),
@@ -262,6 +262,11 @@ impl Drop for Exchange {
     }
 }
 
+/// A method as it may be written down: one that no RFC knows is a word of the client's choice.
+pub(crate) fn shown_method(method: &Method) -> &str {
+    if is_extension(method) { "(extension)" } else { method.as_str() }
+}
+
 fn signed(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
@@ -272,7 +277,7 @@ pub(crate) fn log_refused(id: &str, bottle: &str, method: &Method, refusal: &Ref
         target: "decant::exchange",
         request = id,
         bottle,
-        %method,
+        method = shown_method(method),
         %client,
         status = refusal.code().as_u16(),
         verdict = "blocked",

@@ -16,12 +16,23 @@ fn scan(direction: Direction, scan: impl FnOnce(&HeadScan<'_>) -> Result<(), Blo
         "the value is at hand"
     );
     let hits = judge.hits.lock().unwrap();
-    let show = |hit: &crate::inspect::Hit| {
+    let show = |hit: &Hit| {
         let Place { surface, field, view, offset, .. } = &hit.place;
         let field = field.as_ref().map_or("-", HeaderName::as_str);
         format!("{} {field} [{view}] {offset}", surface.name())
     };
     hits.iter().map(|(hit, _)| show(hit)).collect()
+}
+
+/// The values that a scan finds.
+fn found_in(scan: impl FnOnce(&HeadScan<'_>) -> Result<(), Blocked>) -> Vec<String> {
+    let judge = Recorder::new(Ruling::Pass);
+    let rules = rules();
+    let selection = Arc::new(Selection::all(&rules));
+    let direction = Direction::Request;
+    let head = HeadScan { rules: &rules, selection: &selection, direction, judge: judge.as_ref() };
+    scan(&head).expect("everything passes");
+    judge.found().into_iter().map(|(.., value)| String::from_utf8(value).expect("text")).collect()
 }
 
 fn token() -> &'static str {
@@ -85,6 +96,12 @@ fn every_part_of_a_request_is_scanned() {
             &[("proxy-authorization", format!("Basic  {}", basic.trim_end_matches('=')))],
             &["authorization proxy-authorization [base64] 5"],
         ),
+        (
+            "GET",
+            "/".into(),
+            &[("authorization", format!("Basic\t{basic}"))],
+            &["authorization authorization [base64] 5"],
+        ),
         ("GET", "/".into(), &[("authorization", "Basic not base64".into())], &[]),
     ];
     for (method, uri, fields, expected) in cases {
@@ -98,10 +115,39 @@ fn secrets_in_names_and_across_a_name_and_its_value_are_seen_as_they_stand() {
     let name = token().to_ascii_lowercase();
     assert_eq!(
         request("GET", "/", &[(&name, "x")]),
-        ["header ghp_0123456789abcdefghijabcdefghij012345 [] 0"]
+        ["header ghp_0123456789abcdefghijabcdefghij012345 [] 0", "header - [] 0"]
     );
     let (front, back) = token().split_at(20);
     assert_eq!(request("GET", "/", &[(front, back)]), [""; 0], "a separator stands between them");
+}
+
+/// HTTP/1 passes names on as they were spelt, and labels of hosts are told to resolvers and origins.
+#[test]
+fn names_that_have_lost_their_case_are_scanned_in_both() {
+    let key = ["AKIA", "QWERTYUIOPASDFGH"].concat();
+    let host = format!("{}.test", key.to_lowercase());
+    assert_eq!(found_in(|head| head.host(&host)).concat(), key);
+    let fields = headers(&[(&key, "1")]);
+    assert_eq!(found_in(|head| head.trailers(&fields)), [key]);
+}
+
+#[test]
+fn what_is_encoded_over_and_over_is_trouble() {
+    let judge = Recorder::new(Ruling::Pass);
+    let rules = rules();
+    let selection = Arc::new(Selection::all(&rules));
+    let head = HeadScan {
+        rules: &rules,
+        selection: &selection,
+        direction: Direction::Request,
+        judge: judge.as_ref(),
+    };
+    let nested = |rounds: usize| format!("/?q=%{}67hp", "25".repeat(rounds - 1));
+    for (rounds, kinds) in [(PERCENT_ROUNDS, vec![]), (PERCENT_ROUNDS + 1, vec![TroubleKind::Nested])] {
+        let uri = nested(rounds).parse().expect("a URI");
+        head.request(&Method::GET, &uri, &HeaderMap::new()).expect("everything passes");
+        assert_eq!(judge.trouble_kinds(), kinds, "{rounds} rounds");
+    }
 }
 
 #[test]
