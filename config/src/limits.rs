@@ -156,6 +156,8 @@ limits! {
     decode_ratio_floor_bytes: bytes(u64) = 64 * MIB, in MIB, to 64 * GIB;
     /// Bytes decoded and scanned before other exchanges get their turn.
     decode_output_per_poll_bytes: bytes(usize) = 256 * KIB, in 16 * KIB, to 4 * MIB;
+    /// The windows of all zstd and brotli bodies together; one that finds no room is refused.
+    decoder_windows_bytes: bytes(u64) = 256 * MIB, in MIB, to 64 * GIB;
     /// The largest window that a zstd stream may ask for.
     zstd_window_bytes: bytes(u64) = 8 * MIB, in MIB, to 128 * MIB;
     /// The largest window that a brotli stream may ask for.

@@ -25,6 +25,7 @@ use crate::http::blocks::Blocks;
 use crate::http::exchange::RequestBody;
 use crate::http::rate::Rate;
 use crate::identity::{Bottle, BottleKey, Entry, IdentityTable, Overlap};
+use crate::inspect::Windows;
 use crate::isolation;
 use crate::leases::Bottles;
 use crate::listen::PlaceCounts;
@@ -153,6 +154,7 @@ pub(crate) struct Gateway {
     pub(crate) budget: Budget,
     pub(crate) refusals: Rate,
     pub(crate) blocks: Blocks,
+    pub(crate) windows: Arc<Windows>,
     pub(crate) places: Arc<PlaceCounts>,
     pub(crate) request_bytes: BodyCounters,
     pub(crate) response_bytes: BodyCounters,
@@ -316,6 +318,7 @@ impl Gateway {
             probe: Probe::new().map_err(|error| BuildError::new("probe", error))?,
             refusals: Rate::new(budget.refusals_per_second),
             blocks: Blocks::new(budget.blocks_remembered),
+            windows: Windows::new(budget.decoder_windows_bytes),
             places: PlaceCounts::new(budget.connections, budget.connections_per_bottle),
             request_bytes: BodyCounters::new(&metrics, "request"),
             response_bytes: BodyCounters::new(&metrics, "response"),

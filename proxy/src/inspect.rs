@@ -14,6 +14,7 @@ mod hold;
 mod inspector;
 mod layer;
 mod verdict;
+mod windows;
 
 #[cfg(test)]
 mod testing;
@@ -33,6 +34,7 @@ pub(crate) use self::inspector::Inspector;
 pub(crate) use self::verdict::{
     Blocked, BodyError, Counts, Direction, Hit, Judge, Place, Ruling, Surface, Trouble, TroubleKind, View,
 };
+pub(crate) use self::windows::Windows;
 
 /// The limits of inspection, from the configuration's `limits`.
 #[derive(Clone, Copy, Debug)]
@@ -94,6 +96,8 @@ pub(crate) struct BodyPlan {
     pub(crate) strict: bool,
     /// The limits.
     pub(crate) limits: InspectLimits,
+    /// Room for the windows of decoders, shared by all bodies.
+    pub(crate) windows: Arc<Windows>,
     /// Who decides.
     pub(crate) judge: Arc<dyn Judge>,
 }

@@ -14,7 +14,9 @@ use serde::Serialize;
 use super::args::{Format, ScanArgs, ScanDirection};
 use super::{Exit, Failure, load, printable};
 use crate::budget::{self, Budget};
-use crate::inspect::{self, BodyPlan, Coding, Counts, Direction, Hit, Inspector, Judge, Ruling, Trouble};
+use crate::inspect::{
+    self, BodyPlan, Coding, Counts, Direction, Hit, Inspector, Judge, Ruling, Trouble, Windows,
+};
 use crate::rules::Detectors;
 
 /// Bytes read from a file at once.
@@ -111,6 +113,7 @@ impl Scan {
             codings: self.codings.clone(),
             strict: true,
             limits: self.budget.inspect,
+            windows: Windows::new(self.budget.decoder_windows_bytes),
             judge: report.clone(),
         };
         drive(&plan, input)

@@ -12,9 +12,12 @@ mod deflate;
 mod gzip;
 mod zstd;
 
+use std::sync::Arc;
+
 use super::InspectLimits;
 use super::coding::Coding;
 use super::verdict::TroubleKind;
+use super::windows::Windows;
 
 /// What one call of [`Decode::decode`] did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,12 +46,12 @@ pub(super) trait Decode: Send {
 }
 
 /// The decoder of `coding`. Windows and tables are allocated when the body first needs them.
-pub(super) fn decoder(coding: Coding, limits: &InspectLimits) -> Box<dyn Decode> {
+pub(super) fn decoder(coding: Coding, limits: &InspectLimits, windows: &Arc<Windows>) -> Box<dyn Decode> {
     match coding {
         Coding::Gzip => Box::new(gzip::Gzip::new(limits)),
         Coding::Deflate => Box::new(deflate::Deflate::default()),
-        Coding::Brotli => Box::new(brotli::Brotli::new(limits)),
-        Coding::Zstd => Box::new(zstd::Zstd::new(limits)),
+        Coding::Brotli => Box::new(brotli::Brotli::new(limits, windows)),
+        Coding::Zstd => Box::new(zstd::Zstd::new(limits, windows)),
         Coding::AwsChunked => Box::new(aws_chunked::AwsChunked::default()),
     }
 }

@@ -79,7 +79,11 @@ impl Inspector {
             limits: plan.limits,
             checkpoints: Checkpoints::new(layers.len()),
             layers,
-            stages: plan.codings.iter().map(|coding| Stage::new(*coding, &plan.limits)).collect(),
+            stages: plan
+                .codings
+                .iter()
+                .map(|coding| Stage::new(*coding, &plan.limits, &plan.windows))
+                .collect(),
             unit: Unit::default(),
             taken: 0,
             forced_to: 0,

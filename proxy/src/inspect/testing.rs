@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 use decant_detectors::{BuildLimits, Rule, RuleSet, RuleSetBuilder, Selection};
 
 use super::verdict::{Counts, Direction, Hit, Judge, Ruling, Trouble, TroubleKind};
-use super::{BodyPlan, Coding, InspectLimits};
+use super::{BodyPlan, Coding, InspectLimits, Windows};
 
 /// A secret of the rule `token`.
 pub(super) const TOKEN: &[u8] = b"ghp_0123456789abcdefghijABCDEFGHIJ012345";
@@ -109,8 +109,14 @@ pub(super) fn plan(codings: &[Coding], judge: &Arc<Recorder>) -> BodyPlan {
         codings: codings.to_vec(),
         strict: false,
         limits: limits(),
+        windows: windows(),
         judge: judge.clone(),
     }
+}
+
+/// Room for every window of a test.
+pub(super) fn windows() -> Arc<Windows> {
+    Windows::new(u64::MAX)
 }
 
 /// How a test body is coded: the forms of a coding that senders use.

@@ -7,7 +7,7 @@ use decant_tests::secrets::github_pat;
 use decant_tests::seed::Seeded;
 use http::{Request, Response, Version};
 
-use crate::support::{PAIRINGS, Problem, Stage, VERSIONS};
+use crate::support::{PAIRINGS, Problem, Stage, VERSIONS, setup};
 
 /// What must happen to an upload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,7 +158,7 @@ async fn a_window_that_is_too_large_is_refused() {
 async fn a_route_may_let_undecodable_bodies_pass() {
     let routes = "- {name: all, hosts: [one.test, two.test], ports: [\"1-65535\"], \
                   inspect: {request: {undecodable: pass}, response: {undecodable: pass}}}";
-    let stage = Stage::with(crate::support::setup().routes(routes), || {
+    let stage = Stage::with(setup().routes(routes), || {
         handler(|request, record| async move {
             record.take_upload(request.into_body()).await;
             let response = Response::builder().header("content-encoding", "vendor");
@@ -203,6 +203,28 @@ async fn partial_and_empty_coded_responses_pass() {
             let response =
                 stage.send((version, version), request.body(bodies::empty()).expect("a request")).await;
             assert_eq!(response.expect("an answer").status(), status, "{method} {path}");
+        }
+    }
+}
+
+/// Memory is what no mode relaxes: a body whose window finds no room is refused, also where policy only observes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_windows_of_all_bodies_have_one_bound() {
+    let bounded = setup().section("mode: observe\nlimits: {decoder_windows_bytes: 1MiB}");
+    let stage = Stage::with(bounded, counting).await;
+    // A frame with a window of 4 MiB and one stored block (RFC 8878 §3.1.1).
+    let wide = [&[0x28, 0xb5, 0x2f, 0xfd, 0x00, 0x60, 0x29, 0x00, 0x00][..], b"hello"].concat();
+    let narrow = Coding::Zstd.encode_all(b"hello");
+    for pairing in PAIRINGS {
+        for (wire, status) in [(&wide, 503), (&narrow, 200)] {
+            let request = Request::post(stage.url(pairing.1, "/")).header("content-encoding", "zstd");
+            let request = request.body(bodies::full(wire.clone())).expect("a request");
+            let answer = stage.send(pairing, request).await.expect("an answer");
+            assert_eq!(answer.status(), status, "{pairing:?}");
+            if status == 503 {
+                let problem = Problem::read(answer).await;
+                problem.assert(&[("reason", "limit"), ("setting", "limits.decoder_windows_bytes")]);
+            }
         }
     }
 }

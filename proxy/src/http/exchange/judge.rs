@@ -54,6 +54,7 @@ impl Exchange {
             codings,
             strict: side.strict,
             limits: self.gateway.budget.inspect,
+            windows: self.gateway.windows.clone(),
             judge: self.clone(),
         })
     }
@@ -98,6 +99,15 @@ impl Exchange {
         };
         let fingerprint = || value.map(|value| self.gateway.audit.fingerprint(value));
         self.book.exceptions.find(&found, exceptions::today(), fingerprint)
+    }
+
+    /// Memory is a limit that no mode and no route relaxes.
+    fn no_room(&self, trouble: &Trouble) -> Ruling {
+        let setting = "limits.decoder_windows_bytes";
+        self.gateway.metrics.shed.with_label_values(&["decoder_windows"]).inc();
+        let refusal = Refusal::new(Reason::Limit, trouble.kind.to_string()).setting(setting);
+        self.state().refusal.get_or_insert(refusal.host(self.target.host.to_string()));
+        Ruling::Block
     }
 
     fn block(&self, refusal: Refusal) -> Ruling {
@@ -198,6 +208,9 @@ impl Judge for Exchange {
 
     fn trouble(&self, trouble: &Trouble) -> Ruling {
         let place = &trouble.place;
+        if trouble.kind == TroubleKind::Windows {
+            return self.no_room(trouble);
+        }
         if self.side(place.direction).is_some_and(|side| side.undecodable == BlockOrPass::Pass) {
             return Ruling::Pass;
         }

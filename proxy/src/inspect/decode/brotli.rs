@@ -6,11 +6,14 @@
 //! The library does not report metadata blocks, but its state says when it stands inside one, and how much of it is to
 //! come. So input goes in by slices no longer than the hidden room: a block that no slice ends in is within the limit.
 
+use std::sync::Arc;
+
 use brotli_decompressor::{BrotliDecompressStream, BrotliResult, BrotliState, StandardAlloc};
 
 use super::{Decode, Decoded, HiddenRoom};
 use crate::inspect::InspectLimits;
 use crate::inspect::verdict::{Step, TroubleKind};
+use crate::inspect::windows::{Room, Windows};
 
 type State = BrotliState<StandardAlloc, StandardAlloc, StandardAlloc>;
 
@@ -18,6 +21,7 @@ type State = BrotliState<StandardAlloc, StandardAlloc, StandardAlloc>;
 pub(super) struct Brotli {
     part: Part,
     window_max: u64,
+    room: Room,
     produced: u64,
     hidden: HiddenRoom,
     /// Bytes of a metadata block that were still to come after the last slice.
@@ -49,11 +53,12 @@ fn window(first: u8) -> Option<u64> {
 }
 
 impl Brotli {
-    pub(super) fn new(limits: &InspectLimits) -> Self {
+    pub(super) fn new(limits: &InspectLimits, windows: &Arc<Windows>) -> Self {
         let slice_max = limits.hidden_room_bytes.clamp(*SLICE_MAX.start(), *SLICE_MAX.end());
         Self {
             part: Part::Start,
             window_max: limits.brotli_window_bytes,
+            room: Room::of(windows),
             produced: 0,
             hidden: HiddenRoom::new(limits),
             metadata_left: 0,
@@ -62,8 +67,9 @@ impl Brotli {
     }
 
     fn begin(&mut self, first: u8) -> Result<(), TroubleKind> {
-        if window(first).is_none_or(|bytes| bytes > self.window_max) {
-            return Err(TroubleKind::Window(Step::Brotli));
+        match window(first) {
+            Some(bytes) if bytes <= self.window_max => self.room.grow(bytes)?,
+            _ => return Err(TroubleKind::Window(Step::Brotli)),
         }
         let new = StandardAlloc::default;
         self.part = Part::Stream(Box::new(BrotliState::new_strict(new(), new(), new())));

@@ -6,11 +6,14 @@
 //! A compressed block yields nothing until its last byte is in, so the frame and block headers are read here: between
 //! two blocks all output is out, inside one it is not.
 
+use std::sync::Arc;
+
 use zstd::zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer};
 
 use super::{Decode, Decoded, HiddenRoom};
 use crate::inspect::InspectLimits;
 use crate::inspect::verdict::{Step, TroubleKind};
+use crate::inspect::windows::{Room, Windows};
 
 const FRAME_MAGIC: u32 = 0xfd2f_b528;
 const SKIPPABLE_MAGIC: u32 = 0x184d_2a50;
@@ -23,6 +26,7 @@ const CHECKSUM: usize = 4;
 pub(super) struct Zstd {
     part: Part,
     window_max: u64,
+    room: Room,
     /// Allocated with the first frame; its window grows with the frames' own.
     context: Option<DCtx<'static>>,
     /// The current frame ends with a checksum.
@@ -149,10 +153,11 @@ fn window(descriptor: u8) -> u64 {
 }
 
 impl Zstd {
-    pub(super) fn new(limits: &InspectLimits) -> Self {
+    pub(super) fn new(limits: &InspectLimits, windows: &Arc<Windows>) -> Self {
         Self {
             part: Part::FrameHeader(Gathered::new()),
             window_max: limits.zstd_window_bytes,
+            room: Room::of(windows),
             context: None,
             checksum: false,
             produced: 0,
@@ -187,7 +192,8 @@ impl Zstd {
                 FrameHeader::Frame { window, .. } if window > self.window_max => {
                     return Err(TroubleKind::Window(Step::Zstd));
                 }
-                FrameHeader::Frame { checksum, .. } => {
+                FrameHeader::Frame { window, checksum, .. } => {
+                    self.room.grow(window)?;
                     self.checksum = checksum;
                     self.run(header.get(), &mut [])?;
                     self.part = Part::BlockHeader(Gathered::new());

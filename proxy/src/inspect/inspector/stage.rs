@@ -3,11 +3,13 @@
 //! Invariant: output is handed on in slices of [`OUTPUT`] bytes and never kept beyond the next one.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::inspect::InspectLimits;
 use crate::inspect::coding::Coding;
 use crate::inspect::decode::{Decode, decoder};
 use crate::inspect::verdict::TroubleKind;
+use crate::inspect::windows::Windows;
 
 /// Bytes a stage decodes at once.
 const OUTPUT: usize = 8 * 1024;
@@ -24,8 +26,8 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    pub(super) fn new(coding: Coding, limits: &InspectLimits) -> Self {
-        Self { decoder: decoder(coding, limits), output: Vec::new(), ready: 0..0, more: false }
+    pub(super) fn new(coding: Coding, limits: &InspectLimits, windows: &Arc<Windows>) -> Self {
+        Self { decoder: decoder(coding, limits, windows), output: Vec::new(), ready: 0..0, more: false }
     }
 
     /// Decodes from the front of `input`; returns how much of it was read. The output before is overwritten.
