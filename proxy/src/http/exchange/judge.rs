@@ -70,24 +70,17 @@ impl Exchange {
         Some(if direction == Direction::Request { &route.request } else { &route.response })
     }
 
-    /// What a match leads to: nothing where it is at home; an alert where an exception accepts it; else what the route
-    /// says, or the detector. A failed checksum lowers it to an alert, it never clears.
-    fn action(
-        &self,
-        hit: &Hit,
-        facts: &Facts,
-        exception: Option<&decant_config::Exception>,
-    ) -> Option<MatchAction> {
-        if facts.is_home(&self.target.host, hit.place.surface.name())
-            && hit.place.direction == Direction::Request
-        {
-            return None;
-        }
-        if let Some(exception) = exception {
-            return Some(exception.action);
-        }
+    /// Whether a match is where it belongs.
+    fn is_home(&self, hit: &Hit, facts: &Facts) -> bool {
+        hit.place.direction == Direction::Request
+            && facts.is_home(&self.target.host, hit.place.surface.name())
+    }
+
+    /// What a match leads to that nobody has accepted: what the route says, or the detector. A failed checksum lowers it
+    /// to an alert, it never clears.
+    fn action(&self, hit: &Hit, facts: &Facts) -> MatchAction {
         let action = self.side(hit.place.direction).and_then(|side| side.on_match).unwrap_or(facts.action);
-        Some(if hit.confidence == Confidence::Low { MatchAction::Alert } else { action })
+        if hit.confidence == Confidence::Low { MatchAction::Alert } else { action }
     }
 
     fn exception(&self, hit: &Hit, facts: &Facts, value: Option<&[u8]>) -> Option<&decant_config::Exception> {
@@ -189,12 +182,13 @@ impl Exchange {
 impl Judge for Exchange {
     fn match_found(&self, hit: &Hit, value: Option<&[u8]>) -> Ruling {
         let facts = self.book.detectors.facts(hit.rule);
-        let exception = self.exception(hit, facts, value);
-        let Some(action) = self.action(hit, facts, exception) else {
+        if self.is_home(hit, facts) {
             let labels = [&*facts.id, hit.place.direction.name(), "expected"];
             self.gateway.metrics.findings.with_label_values(&labels).inc();
             return Ruling::Pass;
-        };
+        }
+        let exception = self.exception(hit, facts, value);
+        let action = exception.map_or_else(|| self.action(hit, facts), |one| one.action);
         // Where a value cannot be overwritten in place, `redact` blocks.
         let blocks = action != MatchAction::Alert;
         let name = exception.map(|one| one.name.as_str());

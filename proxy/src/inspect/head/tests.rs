@@ -4,13 +4,23 @@ use super::*;
 use crate::inspect::testing::{Recorder, TOKEN, rules};
 use crate::inspect::verdict::{Place, Ruling};
 
-/// What a scan finds: surface, field, view and offset of each.
-fn scan(direction: Direction, scan: impl FnOnce(&HeadScan<'_>) -> Result<(), Blocked>) -> Vec<String> {
-    let judge = Recorder::new(Ruling::Pass);
+/// Runs a scan under a judge that rules the same on everything.
+fn judged<T>(
+    ruling: Ruling,
+    direction: Direction,
+    scan: impl FnOnce(&HeadScan<'_>) -> T,
+) -> (T, Arc<Recorder>) {
+    let judge = Recorder::new(ruling);
     let rules = rules();
     let selection = Arc::new(Selection::all(&rules));
     let head = HeadScan { rules: &rules, selection: &selection, direction, judge: judge.as_ref() };
-    scan(&head).expect("everything passes");
+    (scan(&head), judge)
+}
+
+/// What a scan finds: surface, field, view and offset of each.
+fn scan(direction: Direction, scan: impl FnOnce(&HeadScan<'_>) -> Result<(), Blocked>) -> Vec<String> {
+    let (passed, judge) = judged(Ruling::Pass, direction, scan);
+    passed.expect("everything passes");
     assert!(
         judge.found().iter().all(|(.., value)| value.eq_ignore_ascii_case(TOKEN)),
         "the value is at hand"
@@ -26,12 +36,8 @@ fn scan(direction: Direction, scan: impl FnOnce(&HeadScan<'_>) -> Result<(), Blo
 
 /// The values that a scan finds.
 fn found_in(scan: impl FnOnce(&HeadScan<'_>) -> Result<(), Blocked>) -> Vec<String> {
-    let judge = Recorder::new(Ruling::Pass);
-    let rules = rules();
-    let selection = Arc::new(Selection::all(&rules));
-    let direction = Direction::Request;
-    let head = HeadScan { rules: &rules, selection: &selection, direction, judge: judge.as_ref() };
-    scan(&head).expect("everything passes");
+    let (passed, judge) = judged(Ruling::Pass, Direction::Request, scan);
+    passed.expect("everything passes");
     judge.found().into_iter().map(|(.., value)| String::from_utf8(value).expect("text")).collect()
 }
 
@@ -133,19 +139,12 @@ fn names_that_have_lost_their_case_are_scanned_in_both() {
 
 #[test]
 fn what_is_encoded_over_and_over_is_trouble() {
-    let judge = Recorder::new(Ruling::Pass);
-    let rules = rules();
-    let selection = Arc::new(Selection::all(&rules));
-    let head = HeadScan {
-        rules: &rules,
-        selection: &selection,
-        direction: Direction::Request,
-        judge: judge.as_ref(),
-    };
-    let nested = |rounds: usize| format!("/?q=%{}67hp", "25".repeat(rounds - 1));
     for (rounds, kinds) in [(PERCENT_ROUNDS, vec![]), (PERCENT_ROUNDS + 1, vec![TroubleKind::Nested])] {
-        let uri = nested(rounds).parse().expect("a URI");
-        head.request(&Method::GET, &uri, &HeaderMap::new()).expect("everything passes");
+        let uri = format!("/?q=%{}67hp", "25".repeat(rounds - 1)).parse().expect("a URI");
+        let (passed, judge) = judged(Ruling::Pass, Direction::Request, |head| {
+            head.request(&Method::GET, &uri, &HeaderMap::new())
+        });
+        passed.expect("everything passes");
         assert_eq!(judge.trouble_kinds(), kinds, "{rounds} rounds");
     }
 }
@@ -161,17 +160,11 @@ fn responses_and_trailers_are_scanned() {
 
 #[test]
 fn a_block_ends_the_scan() {
-    let judge = Recorder::new(Ruling::Block);
-    let rules = rules();
-    let selection = Arc::new(Selection::all(&rules));
-    let head = HeadScan {
-        rules: &rules,
-        selection: &selection,
-        direction: Direction::Request,
-        judge: judge.as_ref(),
-    };
     let fields = headers(&[("x-key", token()), ("y-key", token())]);
-    let blocked = head.request(&Method::GET, &Uri::from_static("/"), &fields).expect_err("it is blocked");
+    let (passed, judge) = judged(Ruling::Block, Direction::Request, |head| {
+        head.request(&Method::GET, &Uri::from_static("/"), &fields)
+    });
+    let blocked = passed.expect_err("it is blocked");
     assert!(matches!(blocked, Blocked::Match(hit) if hit.place.surface == Surface::Header));
     assert_eq!(judge.found().len(), 1, "nothing behind it is looked at");
 }
