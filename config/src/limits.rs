@@ -148,6 +148,8 @@ limits! {
     hold_deadline: time(Duration) = 50 * MS, in MS, to 10 * SECOND;
     /// Bytes of one body that are held at most while a match is undecided; beyond, the match counts as overlong.
     hold_bytes: bytes(usize) = 256 * KIB, in 16 * KIB, to 16 * MIB;
+    /// Matches overwritten in one body by `redact`; a body with more is refused.
+    redactions: count(usize) = 1000, in 1, to 100_000;
     /// Content codings applied one over the other.
     coding_layers: count(usize) = 3, in 1, to 8;
     /// Decoded bytes for each received byte, beyond `decode_ratio_floor_bytes`.

@@ -117,6 +117,7 @@ impl<'a> Build<'a> {
         match stage::build(kind, &needles) {
             Ok(stage) => Ok(RuleSet {
                 reach: self.rules.iter().map(Compiled::reach).max().unwrap_or(0),
+                longest: self.rules.iter().map(|rule| rule.max_length as usize).max().unwrap_or(0),
                 heads: (0u16..)
                     .map(RuleId)
                     .zip(&self.rules)
@@ -191,6 +192,8 @@ pub struct RuleSet {
     pub(crate) heads: Vec<RuleId>,
     /// Bytes that a stream's window keeps at rest.
     pub(crate) reach: usize,
+    /// Bytes of the longest match of any rule.
+    longest: usize,
     /// Live attempts of a stream.
     pub(crate) attempts: usize,
 }
@@ -230,6 +233,17 @@ impl RuleSet {
     /// When `rule` comes from a larger set.
     pub fn info(&self, rule: RuleId) -> RuleInfo {
         self.compiled(rule).info()
+    }
+
+    /// Bytes before an offset of a stream that can matter for what is found from there on: a match that began earlier,
+    /// and what had to stand before it. A scan that begins so far back finds the same.
+    pub fn look_back(&self) -> usize {
+        self.longest + self.reach
+    }
+
+    /// Bytes before an offset that matter for what *begins* there or later.
+    pub fn reach(&self) -> usize {
+        self.reach
     }
 
     /// Bytes of memory, shared by all streams.

@@ -44,6 +44,8 @@ pub(crate) struct RuleBook {
     bottles: Vec<Entry>,
     pub(crate) admin_from: Vec<IpNet>,
     pub(crate) log_exchanges: ExchangeLog,
+    /// Whether a detector or an exception asks for matches to be overwritten.
+    pub(crate) redacts: bool,
     nothing: Arc<Policy>,
 }
 
@@ -60,7 +62,9 @@ impl RuleBook {
         let nothing = Policies::nothing(&detectors);
         let (admin_from, log_exchanges) = (config.listen.admin_from.clone(), config.log.exchanges);
         let exceptions = Exceptions::new(&config.exceptions);
-        Ok(Self { detectors, policies, exceptions, bottles, admin_from, log_exchanges, nothing })
+        let redacts = detectors.all().iter().any(|facts| facts.action == MatchAction::Redact)
+            || config.exceptions.iter().any(|one| one.action == MatchAction::Redact);
+        Ok(Self { detectors, policies, exceptions, bottles, admin_from, log_exchanges, redacts, nothing })
     }
 
     /// The policy of `bottle`.
@@ -78,14 +82,12 @@ impl RuleBook {
 /// worse than none.
 fn refuse_unbuilt(config: &Config) -> Result<(), Vec<Problem>> {
     let secrets = config.secrets.iter().map(|one| ("`secrets` is", &one.at));
-    let redact = config.exceptions.iter().filter(|one| one.action == MatchAction::Redact);
-    let redact = redact.map(|one| ("an exception's `action: redact` is", &one.at));
     let tests = config.tests.iter().map(|one| ("`tests` is", &one.at));
     let problem = |(what, at): (&str, &Location)| Problem {
         at: at.clone(),
         message: format!("{what} not acted on by this version; remove it"),
     };
-    let problems: Vec<Problem> = secrets.chain(redact).chain(tests).map(problem).collect();
+    let problems: Vec<Problem> = secrets.chain(tests).map(problem).collect();
     if problems.is_empty() { Ok(()) } else { Err(problems) }
 }
 

@@ -151,6 +151,7 @@ fn inspect(limits: &Limits) -> InspectLimits {
         zstd_window_bytes: limits.zstd_window_bytes,
         brotli_window_bytes: limits.brotli_window_bytes,
         hidden_room_bytes: limits.hidden_room_bytes,
+        redactions: limits.redactions,
         trailer_bytes: limits.trailer_bytes,
         hold_bytes: limits.hold_bytes,
         prime_bytes: limits.prime_bytes,

@@ -13,6 +13,7 @@ mod head;
 mod hold;
 mod inspector;
 mod layer;
+mod seam;
 mod verdict;
 mod windows;
 
@@ -32,7 +33,8 @@ pub(crate) use self::coding::{Coding, parse_codings};
 pub(crate) use self::head::{HeadScan, is_extension};
 pub(crate) use self::inspector::Inspector;
 pub(crate) use self::verdict::{
-    Blocked, BodyError, Counts, Direction, Hit, Judge, Place, Ruling, Surface, Trouble, TroubleKind, View,
+    Blocked, BodyError, Counts, Direction, Fixed, Hit, Judge, Place, Ruling, Surface, Trouble, TroubleKind,
+    View,
 };
 pub(crate) use self::windows::Windows;
 
@@ -51,6 +53,8 @@ pub(crate) struct InspectLimits {
     pub(crate) brotli_window_bytes: u64,
     /// Bytes in a header or frame of a coded body that no decoder shows.
     pub(crate) hidden_room_bytes: usize,
+    /// Matches overwritten in one body.
+    pub(crate) redactions: usize,
     /// Bytes of all trailer fields, names and values.
     pub(crate) trailer_bytes: usize,
     /// Wire bytes of one body that may wait for their verdict, beyond the chunk that is being scanned.
@@ -72,6 +76,7 @@ impl From<&Limits> for InspectLimits {
             zstd_window_bytes: limits.zstd_window_bytes,
             brotli_window_bytes: limits.brotli_window_bytes,
             hidden_room_bytes: limits.hidden_room_bytes,
+            redactions: limits.redactions,
             trailer_bytes: limits.trailer_bytes,
             hold_bytes: limits.hold_bytes,
             prime_bytes: limits.prime_bytes,
@@ -94,10 +99,19 @@ pub(crate) struct BodyPlan {
     pub(crate) codings: Vec<Coding>,
     /// Whether bytes of a match that is still undecided are held past the deadline. Requests always are.
     pub(crate) strict: bool,
+    /// Why no match of the message may be overwritten, if so.
+    pub(crate) fixed: Option<Fixed>,
     /// The limits.
     pub(crate) limits: InspectLimits,
     /// Room for the windows of decoders, shared by all bodies.
     pub(crate) windows: Arc<Windows>,
     /// Who decides.
     pub(crate) judge: Arc<dyn Judge>,
+}
+
+impl BodyPlan {
+    /// Why no match in the body may be overwritten, if so: overwriting coded bytes would break their coding.
+    fn fixed(&self) -> Option<Fixed> {
+        self.fixed.or((!self.codings.is_empty()).then_some(Fixed::Surface))
+    }
 }

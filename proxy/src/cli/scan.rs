@@ -112,6 +112,7 @@ impl Scan {
             direction: self.direction,
             codings: self.codings.clone(),
             strict: true,
+            fixed: None,
             limits: self.budget.inspect,
             windows: Windows::new(self.budget.decoder_windows_bytes),
             judge: report.clone(),

@@ -95,12 +95,12 @@ fn form_of(headers: &HeaderMap) -> HeaderMap {
 
 async fn forward(
     exchange: &Arc<Exchange>,
-    parts: request::Parts,
+    mut parts: request::Parts,
     upload: Upload<Incoming>,
 ) -> Result<Response<ResponseBody>, Refusal> {
     head::check_request(&parts)?;
     let grant = authorise(exchange, &parts)?;
-    scan_request_head(exchange, &parts, &grant.route.request)
+    scan_request_head(exchange, &mut parts, &grant.route.request)
         .map_err(|blocked| exchange.refusal(&blocked))?;
     let body = request_body(exchange, &parts, upload, &grant.route.request).await?;
     let request = upstream_request(parts, body, &grant.target);
@@ -175,24 +175,28 @@ async fn request_body(
     }
 }
 
-/// Scans what of the request is known before its body: host, method, path, query, fields.
-fn scan_request_head(exchange: &Exchange, parts: &request::Parts, side: &Side) -> Result<(), Blocked> {
+/// Scans what of the request is known before its body: host, method, path, query, fields. What is to be redacted in fields
+/// is.
+fn scan_request_head(exchange: &Exchange, parts: &mut request::Parts, side: &Side) -> Result<(), Blocked> {
     if side.selection.is_empty() {
         return Ok(());
     }
-    let scan = exchange.head_scan(Direction::Request, side);
+    let scan = exchange.head_scan(Direction::Request, side, &parts.headers);
     if let Host::Name(name) = &exchange.target.host {
         scan.host(name)?;
     }
-    scan.request(&parts.method, &parts.uri, &parts.headers)
+    let found = scan.request(&parts.method, &parts.uri, &parts.headers)?;
+    scan.overwrite(&found, &mut parts.headers)
 }
 
-fn scan_response_head(exchange: &Exchange, parts: &response::Parts, side: &Side) -> Result<(), Blocked> {
+fn scan_response_head(exchange: &Exchange, parts: &mut response::Parts, side: &Side) -> Result<(), Blocked> {
     if side.selection.is_empty() {
         return Ok(());
     }
     let reason = parts.extensions.get::<ReasonPhrase>().map(ReasonPhrase::as_bytes);
-    exchange.head_scan(Direction::Response, side).response(reason, &parts.headers)
+    let scan = exchange.head_scan(Direction::Response, side, &parts.headers);
+    let found = scan.response(reason, &parts.headers)?;
+    scan.overwrite(&found, &mut parts.headers)
 }
 
 /// The request as it goes upstream: without what belongs to the client's connection, addressed in origin form.
@@ -227,7 +231,7 @@ async fn respond(
     let side = &grant.route.response;
     let (mut parts, body) = response.into_parts();
     check_response(&parts)?;
-    scan_response_head(exchange, &parts, side).map_err(|blocked| exchange.refusal(&blocked))?;
+    scan_response_head(exchange, &mut parts, side).map_err(|blocked| exchange.refusal(&blocked))?;
     let mut body = response_body(exchange, &parts.headers, body, side)?;
     if let Err(error) = body.prime().await {
         return Err(exchange.take_block().unwrap_or_else(|| broken_answer(exchange, &error)));
@@ -299,6 +303,7 @@ pub(super) fn scan_host(
 ) -> Option<Refusal> {
     let exchange = Exchange::for_tunnel(connection, &party.bottle, book, target, route);
     let Host::Name(name) = &target.host else { return None };
-    let scanned = exchange.head_scan(Direction::Request, &route.request).host(name);
+    let scan = exchange.head_scan(Direction::Request, &route.request, &HeaderMap::new());
+    let scanned = scan.host(name);
     scanned.err().map(|blocked| exchange.refuse(exchange.refusal(&blocked)))
 }

@@ -78,6 +78,48 @@ pub(crate) fn override_field(headers: &HeaderMap) -> Option<&'static str> {
     OVERRIDES.into_iter().find(|name| headers.contains_key(*name))
 }
 
+/// Digests and signatures of a message that stand in fields of its own (RFC 9530, RFC 9421, RFC 1864; S3, Google and
+/// Azure storage; webhooks). The first column is a whole name, or its beginning where it ends in `-`.
+const SEALS: [&str; 16] = [
+    "content-md5",
+    "digest",
+    "content-digest",
+    "repr-digest",
+    "signature",
+    "signature-input",
+    "x-amz-content-sha256",
+    "x-amz-checksum-",
+    "x-goog-hash",
+    "x-goog-content-sha256",
+    "x-ms-content-md5",
+    "x-ms-content-crc64",
+    "x-ms-content-sha256",
+    "x-hub-signature",
+    "x-hub-signature-",
+    "x-signature-",
+];
+
+/// Whether a message carries a digest or a signature of itself, so that nothing in it can be overwritten unnoticed. That
+/// is also so where it announces one in its trailers, or signs itself in `Authorization`.
+pub(crate) fn is_sealed(headers: &HeaderMap) -> bool {
+    let seals = |name: &str| {
+        SEALS.iter().any(|seal| name == *seal || (seal.ends_with('-') && name.starts_with(seal)))
+    };
+    let announced = headers.get_all(header::TRAILER).into_iter().filter_map(|value| value.to_str().ok());
+    let mut announced = announced.flat_map(|value| value.split(','));
+    headers.keys().any(|name| seals(name.as_str()))
+        || announced.any(|name| seals(&name.trim().to_ascii_lowercase()))
+        || headers.get_all(header::AUTHORIZATION).into_iter().any(signs)
+}
+
+/// Whether an `Authorization` signs the message instead of presenting a credential.
+fn signs(authorization: &HeaderValue) -> bool {
+    let scheme =
+        authorization.as_bytes().trim_ascii_start().split(|byte| *byte == b' ').next().unwrap_or(b"");
+    let scheme = scheme.to_ascii_lowercase();
+    [&b"aws4-"[..], b"goog4-", b"sharedkey", b"hmac", b"signature"].iter().any(|one| scheme.starts_with(one))
+}
+
 /// Refuses a request whose framing or form is in doubt (RFC 9112 §6.1, §6.3; RFC 9110 §7.8, §9.3.6).
 pub(crate) fn check_request(parts: &request::Parts) -> Result<(), Refusal> {
     let headers = &parts.headers;
@@ -182,6 +224,24 @@ mod tests {
         ];
         for (fields, version, fine) in cases {
             assert_eq!(check_length(&headers(fields), version).is_ok(), fine, "{fields:?} {version:?}");
+        }
+    }
+
+    #[test]
+    fn a_message_that_vouches_for_itself_is_sealed() {
+        let cases: [(Fields, bool); 9] = [
+            (&[("content-type", "text/plain"), ("authorization", "Bearer x"), ("etag", "\"1\"")], false),
+            (&[("content-md5", "x")], true),
+            (&[("x-amz-content-sha256", "UNSIGNED-PAYLOAD")], true),
+            (&[("x-amz-checksum-crc32c", "x")], true),
+            (&[("x-hub-signature-256", "sha256=x")], true),
+            (&[("trailer", "x-one, Content-Digest")], true),
+            (&[("trailer", "grpc-status")], false),
+            (&[("authorization", "AWS4-HMAC-SHA256 Credential=x")], true),
+            (&[("authorization", "SharedKey account:x")], true),
+        ];
+        for (fields, sealed) in cases {
+            assert_eq!(is_sealed(&headers(fields)), sealed, "{fields:?}");
         }
     }
 

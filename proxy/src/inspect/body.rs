@@ -1,6 +1,7 @@
 //! The inspected body: what the sending side polls instead of the body that came.
 //!
-//! Invariants: it yields nothing but [`Cleared`](super::hold::Cleared) bytes and scanned trailers, in order and unchanged; it claims its end
+//! Invariants: it yields nothing but [`Cleared`](super::hold::Cleared) bytes and scanned trailers, in order and unchanged
+//! but for matches that were overwritten in place; it claims its end
 //! only when the scan has seen the end, everything has left and the verdict is final; its length is the length that was
 //! announced. A block is an error, never a shorter body that looks complete.
 //!
@@ -10,6 +11,7 @@
 mod deadline;
 mod inspect;
 mod pass;
+mod redaction;
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -7,22 +7,44 @@
 //! Place in the path: the exchange runs it on each head; [`super::body`] runs it on trailers.
 
 use std::borrow::Cow;
+use std::ops::Range;
 use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use decant_detectors::{Confidence, Event, RuleSet, Selection};
-use http::header::{AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION, SET_COOKIE};
+use http::header::{
+    AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, EXPECT, HOST,
+    PROXY_AUTHORIZATION, SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 
-use super::layer::{Case, Layer};
+use super::layer::{Case, Layer, Writable};
+use super::seam::{FILL, Seam};
 use super::verdict::{
-    Blocked, Counts, Direction, Hit, Judge, Ruling, Step, Surface, Trouble, TroubleKind, View,
+    Blocked, Counts, Direction, Fixed, Hit, Judge, Ruling, Step, Surface, Trouble, TroubleKind, View,
 };
 
 /// How often percent-encoding is undone; what is still encoded then is trouble.
 const PERCENT_ROUNDS: usize = 8;
+
+/// What stands between a field's name and its value.
+const COLON: &[u8] = b": ";
+
+/// Fields by which a message is addressed, framed or decoded: their values are never overwritten.
+const FRAMING: [HeaderName; 10] = [
+    CONNECTION,
+    CONTENT_ENCODING,
+    CONTENT_LENGTH,
+    CONTENT_TYPE,
+    EXPECT,
+    HOST,
+    TE,
+    TRAILER,
+    TRANSFER_ENCODING,
+    UPGRADE,
+];
 
 /// Field names shorter than this, in bytes, hold no secret.
 const TELLING_NAME_BYTES: usize = 16;
@@ -46,11 +68,32 @@ pub(crate) struct HeadScan<'a> {
     pub(crate) direction: Direction,
     /// Who decides.
     pub(crate) judge: &'a dyn Judge,
+    /// Why no value of a field may be overwritten, if so.
+    pub(crate) fixed: Option<Fixed>,
+}
+
+/// Matches in the values of fields that are still to be overwritten, by [`HeadScan::overwrite`].
+#[must_use = "what was ruled to be overwritten must not leave as it came"]
+#[derive(Debug, Default)]
+pub(crate) struct Overwrites(Vec<Overwrite>);
+
+/// Matches in one field.
+#[derive(Debug)]
+struct Overwrite {
+    /// Which field it is, in the order of the map.
+    index: usize,
+    /// Offsets in the line `name: value`, all of them in the value.
+    ranges: Vec<Range<u64>>,
 }
 
 impl HeadScan<'_> {
     /// Scans a request's head.
-    pub(crate) fn request(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<(), Blocked> {
+    pub(crate) fn request(
+        &self,
+        method: &Method,
+        uri: &Uri,
+        headers: &HeaderMap,
+    ) -> Result<Overwrites, Blocked> {
         let mut desk = self.desk();
         if is_extension(method) {
             desk.scan(&self.case(Surface::Method, None), View::RAW, method.as_str().as_bytes())?;
@@ -65,7 +108,7 @@ impl HeadScan<'_> {
     }
 
     /// Scans a response's head; `reason` is its reason phrase where HTTP/1 sent one of its own.
-    pub(crate) fn response(&self, reason: Option<&[u8]>, headers: &HeaderMap) -> Result<(), Blocked> {
+    pub(crate) fn response(&self, reason: Option<&[u8]>, headers: &HeaderMap) -> Result<Overwrites, Blocked> {
         let mut desk = self.desk();
         if let Some(reason) = reason {
             desk.scan(&self.case(Surface::Header, None), View::RAW, reason)?;
@@ -75,7 +118,23 @@ impl HeadScan<'_> {
 
     /// Scans trailer fields.
     pub(crate) fn trailers(&self, trailers: &HeaderMap) -> Result<(), Blocked> {
-        self.fields(Some(Surface::Trailer), trailers, &mut self.desk())
+        let found = self.fields(Some(Surface::Trailer), trailers, &mut self.desk())?;
+        debug_assert!(found.0.is_empty(), "trailers are not overwritten");
+        Ok(())
+    }
+
+    /// Overwrites what a scan of `headers` found, and scans the lines that have changed once more: a match that
+    /// overwriting made blocks.
+    pub(crate) fn overwrite(&self, found: &Overwrites, headers: &mut HeaderMap) -> Result<(), Blocked> {
+        let mut desk = self.desk();
+        for Overwrite { index, ranges } in &found.0 {
+            let Some((name, value)) = headers.iter_mut().nth(*index) else { continue };
+            *value = overwritten(value, ranges, name.as_str().len() + COLON.len());
+            let judge = Seam { judge: self.judge, overwritten: ranges, base: 0 };
+            let case = Case { judge: &judge, ..self.case(surface_of(name), Some(name)) };
+            self.line(&Case { writable: Writable::nowhere(Fixed::Made), ..case }, name, value, &mut desk)?;
+        }
+        Ok(())
     }
 
     /// Scans a host's name. Its case is lost, so it is scanned in both.
@@ -104,30 +163,63 @@ impl HeadScan<'_> {
     }
 
     /// Scans fields line by line; each counts as `surface`, or else as what its name says.
-    fn fields(&self, surface: Option<Surface>, fields: &HeaderMap, desk: &mut Desk) -> Result<(), Blocked> {
-        fields.iter().try_for_each(|(name, value)| {
+    fn fields(
+        &self,
+        surface: Option<Surface>,
+        fields: &HeaderMap,
+        desk: &mut Desk,
+    ) -> Result<Overwrites, Blocked> {
+        let mut found = Overwrites::default();
+        for (index, (name, value)) in fields.iter().enumerate() {
             let case = self.case(surface.unwrap_or_else(|| surface_of(name)), Some(name));
-            desk.scan_line(&case, &[name.as_str().as_bytes(), b": ", value.as_bytes()])?;
+            let case = Case { writable: self.writable(name, case.surface), ..case };
+            self.line(&case, name, value, desk)?;
+            let ranges = desk.layer.take_redacted();
+            if !ranges.is_empty() {
+                found.0.push(Overwrite { index, ranges });
+            }
             if name.as_str().len() >= TELLING_NAME_BYTES {
                 self.name(name, case.surface, desk)?;
             }
-            match basic_credentials(name, value) {
-                Some(credentials) => desk.scan(&case, View::RAW.then(Step::Base64), &credentials),
-                None => Ok(()),
-            }
-        })
+        }
+        Ok(found)
+    }
+
+    /// Scans one field, as it came and with its credentials decoded.
+    fn line(
+        &self,
+        case: &Case<'_>,
+        name: &HeaderName,
+        value: &HeaderValue,
+        desk: &mut Desk,
+    ) -> Result<(), Blocked> {
+        desk.scan_line(case, &[name.as_str().as_bytes(), COLON, value.as_bytes()])?;
+        match basic_credentials(name, value) {
+            Some(credentials) => desk.scan(case, View::RAW.then(Step::Base64), &credentials),
+            None => Ok(()),
+        }
+    }
+
+    /// Which part of a field's line can be overwritten: its value, unless the message depends on it.
+    fn writable(&self, name: &HeaderName, surface: Surface) -> Writable {
+        let fixed = surface == Surface::Trailer || FRAMING.contains(name);
+        match self.fixed.or(fixed.then_some(Fixed::Surface)) {
+            Some(why) => Writable::nowhere(why),
+            None => Writable { from: (name.as_str().len() + COLON.len()) as u64, before: Fixed::Surface },
+        }
     }
 
     /// Scans a field's name in both cases. HTTP/1 passes it on as the client spelt it, which is not to be seen here.
     fn name(&self, name: &HeaderName, surface: Surface, desk: &mut Desk) -> Result<(), Blocked> {
         let judge = CaseLost(self.judge);
-        let case = Case { judge: &judge, direction: self.direction, surface, field: None };
+        let case = Case { judge: &judge, ..self.case(surface, None) };
         desk.scan(&case, View::RAW, name.as_str().as_bytes())?;
         desk.scan(&case, View::RAW, name.as_str().to_ascii_uppercase().as_bytes())
     }
 
     fn case<'c>(&'c self, surface: Surface, field: Option<&'c HeaderName>) -> Case<'c> {
-        Case { judge: self.judge, direction: self.direction, surface, field }
+        let writable = Writable::nowhere(Fixed::Surface);
+        Case { judge: self.judge, direction: self.direction, surface, field, writable }
     }
 
     fn desk(&self) -> Desk {
@@ -191,6 +283,19 @@ pub(crate) fn is_extension(method: &Method) -> bool {
         Method::PATCH,
     ];
     !KNOWN.contains(method)
+}
+
+/// A field's value with these offsets of its line overwritten; the value begins at `start`.
+fn overwritten(value: &HeaderValue, ranges: &[Range<u64>], start: usize) -> HeaderValue {
+    let mut bytes = value.as_bytes().to_vec();
+    let within =
+        |offset: u64| usize::try_from(offset).unwrap_or(usize::MAX).saturating_sub(start).min(value.len());
+    for range in ranges {
+        bytes[within(range.start)..within(range.end)].fill(FILL);
+    }
+    let mut changed = HeaderValue::from_bytes(&bytes).expect("a value with stars in it is a value");
+    changed.set_sensitive(value.is_sensitive());
+    changed
 }
 
 fn surface_of(name: &HeaderName) -> Surface {

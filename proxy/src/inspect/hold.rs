@@ -8,6 +8,7 @@
 //! others are put together, so that a hostile frame size cannot multiply the memory of the hold.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use bytes::{Bytes, BytesMut};
 
@@ -75,6 +76,39 @@ impl HoldBack {
         &last[last.len().saturating_sub(wanted)..]
     }
 
+    /// Overwrites these stream offsets, none of which has left or is still to come, with `fill`. A chunk that somebody
+    /// else holds too is copied.
+    pub(super) fn overwrite(&mut self, range: &Range<u64>, fill: u8) {
+        debug_assert!(
+            self.released <= range.start && range.end <= self.received,
+            "what is not here stays as it is"
+        );
+        let mut at = self.released;
+        for chunk in &mut self.queue {
+            if let Some(part) = overlap(range, at, chunk.len()) {
+                let mut bytes =
+                    std::mem::take(chunk).try_into_mut().unwrap_or_else(|shared| BytesMut::from(&shared[..]));
+                bytes[part].fill(fill);
+                *chunk = bytes.freeze();
+            }
+            at += chunk.len() as u64;
+        }
+        if let Some(part) = overlap(range, at, self.gathered.len()) {
+            self.gathered[part].fill(fill);
+        }
+    }
+
+    /// The held bytes at these stream offsets, piece by piece.
+    pub(super) fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = &[u8]> {
+        let mut at = self.released;
+        let chunks = self.queue.iter().map(|chunk| &chunk[..]).chain([&self.gathered[..]]);
+        chunks.filter_map(move |chunk| {
+            let part = overlap(&range, at, chunk.len());
+            at += chunk.len() as u64;
+            part.map(|part| &chunk[part])
+        })
+    }
+
     /// Takes out the next bytes before stream offset `to`, if there are any: a whole chunk or the front of one.
     pub(super) fn release(&mut self, to: u64) -> Option<Cleared> {
         let room = usize::try_from(to.min(self.received).saturating_sub(self.released)).unwrap_or(usize::MAX);
@@ -112,6 +146,13 @@ impl HoldBack {
     }
 }
 
+/// The part of a chunk of `length` bytes at stream offset `at` that lies in `range`; `None` if there is none.
+fn overlap(range: &Range<u64>, at: u64, length: usize) -> Option<Range<usize>> {
+    let within = |offset: u64| usize::try_from(offset.saturating_sub(at)).unwrap_or(usize::MAX).min(length);
+    let part = within(range.start)..within(range.end);
+    (!part.is_empty()).then_some(part)
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -144,6 +185,33 @@ mod tests {
             drain(&mut hold, u64::MAX, &mut left);
             prop_assert_eq!(left, sent);
         }
+    }
+
+    #[test]
+    fn what_is_overwritten_is_these_bytes_alone() {
+        let text = b"0123456789".repeat(200);
+        for size in [1, 7, 600, 2000] {
+            let mut hold = HoldBack::default();
+            text.chunks(size).for_each(|chunk| hold.push(Bytes::copy_from_slice(chunk)));
+            let mut left = Vec::new();
+            drain(&mut hold, 13, &mut left);
+            let range = 15..1433;
+            hold.overwrite(&range, b'*');
+            let pieces: Vec<u8> = hold.pieces(14..1434).flatten().copied().collect();
+            assert_eq!(pieces, [&b"4"[..], &vec![b'*'; 1418], b"3"].concat(), "chunks of {size}");
+            drain(&mut hold, u64::MAX, &mut left);
+            assert_eq!(left, [&text[..15], &vec![b'*'; 1418], &text[1433..]].concat(), "chunks of {size}");
+        }
+    }
+
+    #[test]
+    fn others_do_not_see_what_is_overwritten() {
+        let chunk = Bytes::from_static(b"shared");
+        let mut hold = HoldBack::default();
+        hold.push(chunk.clone());
+        hold.overwrite(&(0..6), b'*');
+        assert_eq!(&chunk[..], b"shared");
+        assert_eq!(hold.release(6).map(Cleared::into_bytes).as_deref(), Some(&b"******"[..]));
     }
 
     #[test]

@@ -11,14 +11,15 @@
 mod checkpoints;
 mod stage;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use decant_detectors::Event;
 
 use self::checkpoints::Checkpoints;
 use self::stage::Stage;
-use super::layer::{Case, Layer};
-use super::verdict::{Blocked, Direction, Judge, Surface, TroubleKind, View};
+use super::layer::{Case, Layer, Writable};
+use super::verdict::{Blocked, Direction, Fixed, Judge, Surface, TroubleKind, View};
 use super::{BodyPlan, InspectLimits};
 
 /// Wire bytes fed to the decoders at once: between two such steps bytes can be told apart for release.
@@ -56,11 +57,18 @@ struct Unit {
 struct Court {
     judge: Arc<dyn Judge>,
     direction: Direction,
+    writable: Writable,
 }
 
 impl Court {
     fn case(&self) -> Case<'_> {
-        Case { judge: self.judge.as_ref(), direction: self.direction, surface: Surface::Body, field: None }
+        Case {
+            judge: self.judge.as_ref(),
+            direction: self.direction,
+            surface: Surface::Body,
+            field: None,
+            writable: self.writable,
+        }
     }
 }
 
@@ -75,7 +83,11 @@ impl Inspector {
             layers.push(layer(view));
         }
         Self {
-            court: Court { judge: plan.judge.clone(), direction: plan.direction },
+            court: Court {
+                judge: plan.judge.clone(),
+                direction: plan.direction,
+                writable: Writable::nowhere(plan.fixed().unwrap_or(Fixed::Left)),
+            },
             limits: plan.limits,
             checkpoints: Checkpoints::new(layers.len()),
             layers,
@@ -90,6 +102,16 @@ impl Inspector {
             undecoded: false,
             events: Vec::new(),
         }
+    }
+
+    /// Wire bytes from `offset` on can be overwritten; those before it have left.
+    pub(super) fn writable_from(&mut self, offset: u64) {
+        self.court.writable = Writable { from: offset, before: Fixed::Left };
+    }
+
+    /// Matches on the wire that were ruled to be overwritten since this was asked last.
+    pub(super) fn take_redacted(&mut self) -> Vec<Range<u64>> {
+        self.layers[0].take_redacted()
     }
 
     /// Scans the next wire bytes, in all layers together about as many as `budget`, which is counted down. Returns how

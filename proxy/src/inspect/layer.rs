@@ -6,12 +6,15 @@
 //! Place in the path: layer 0 is the wire, each decoder feeds the next one; [`super::inspector`] owns them all.
 
 use std::borrow::Cow;
+use std::ops::Range;
 use std::sync::Arc;
 
 use decant_detectors::{Event, Finding, Progress, RuleSet, Scanner, Selection};
 use http::HeaderName;
 
-use super::verdict::{Blocked, Direction, Hit, Judge, Place, Ruling, Surface, Trouble, TroubleKind, View};
+use super::verdict::{
+    Blocked, Direction, Fixed, Hit, Judge, Place, Ruling, Surface, Trouble, TroubleKind, View,
+};
 
 /// Bytes of an undecided match kept for its fingerprint. A longer match has none.
 const KEPT_MAX: usize = 32 * 1024;
@@ -23,6 +26,22 @@ pub(super) struct Case<'a> {
     pub(super) direction: Direction,
     pub(super) surface: Surface,
     pub(super) field: Option<&'a HeaderName>,
+    pub(super) writable: Writable,
+}
+
+/// Which bytes of the part can still be overwritten where they stand.
+#[derive(Clone, Copy)]
+pub(super) struct Writable {
+    /// Those from this offset on …
+    pub(super) from: u64,
+    /// … and why none before it can.
+    pub(super) before: Fixed,
+}
+
+impl Writable {
+    pub(super) const fn nowhere(why: Fixed) -> Self {
+        Self { from: u64::MAX, before: why }
+    }
 }
 
 impl Case<'_> {
@@ -31,17 +50,28 @@ impl Case<'_> {
         Place { direction: self.direction, surface: self.surface, field, view, offset }
     }
 
-    /// Puts a match before the judge.
-    fn hit(&self, finding: &Finding, view: View, value: Option<&[u8]>) -> Result<(), Blocked> {
+    /// Puts a match before the judge; returns what to overwrite.
+    fn hit(
+        &self,
+        finding: &Finding,
+        view: View,
+        value: Option<&[u8]>,
+    ) -> Result<Option<Range<u64>>, Blocked> {
         let hit = Hit {
             rule: finding.rule,
             place: self.place(view, finding.start),
             length: finding.end - finding.start,
             confidence: finding.confidence,
+            fixed: match view {
+                View::RAW if finding.start >= self.writable.from => None,
+                View::RAW => Some(self.writable.before),
+                _ => Some(Fixed::Surface),
+            },
         };
         match self.judge.match_found(&hit, value) {
-            Ruling::Pass => Ok(()),
-            Ruling::Block => Err(Blocked::Match(hit)),
+            Ruling::Pass => Ok(None),
+            Ruling::Redact if hit.fixed.is_none() => Ok(Some(finding.start..finding.end)),
+            Ruling::Redact | Ruling::Block => Err(Blocked::Match(hit)),
         }
     }
 
@@ -50,7 +80,7 @@ impl Case<'_> {
         let trouble = Trouble { kind, place: self.place(view, offset) };
         match self.judge.trouble(&trouble) {
             Ruling::Pass => Ok(()),
-            Ruling::Block => Err(Blocked::Trouble(trouble)),
+            Ruling::Redact | Ruling::Block => Err(Blocked::Trouble(trouble)),
         }
     }
 }
@@ -62,6 +92,8 @@ pub(super) struct Layer {
     position: u64,
     progress: Progress,
     kept: Kept,
+    /// Matches to overwrite that nobody has asked for yet.
+    redacted: Vec<Range<u64>>,
 }
 
 impl Layer {
@@ -72,6 +104,7 @@ impl Layer {
             position: 0,
             progress: Progress { cleared_to: 0, deadline_to: 0 },
             kept: Kept::default(),
+            redacted: Vec::new(),
         }
     }
 
@@ -108,13 +141,14 @@ impl Layer {
         self.rule(text, case, events)
     }
 
-    fn rule(&self, bytes: &[u8], case: &Case<'_>, events: &mut Vec<Event>) -> Result<(), Blocked> {
+    fn rule(&mut self, bytes: &[u8], case: &Case<'_>, events: &mut Vec<Event>) -> Result<(), Blocked> {
         let mut blocked = None;
         for event in events.drain(..) {
             let ruling = match event {
                 Event::Match(finding) => {
                     let value = self.kept.value(&finding, self.position, bytes);
-                    case.hit(&finding, self.view, value.as_deref())
+                    let ruling = case.hit(&finding, self.view, value.as_deref());
+                    ruling.map(|overwrite| self.redacted.extend(overwrite))
                 }
                 Event::Overlong { rule, start } => {
                     case.trouble(TroubleKind::Overlong(rule), self.view, start)
@@ -124,6 +158,11 @@ impl Layer {
             blocked = blocked.or(ruling.err());
         }
         blocked.map_or(Ok(()), Err)
+    }
+
+    /// Matches that were ruled to be overwritten since this was asked last.
+    pub(super) fn take_redacted(&mut self) -> Vec<Range<u64>> {
+        std::mem::take(&mut self.redacted)
     }
 
     /// How the bytes of this layer were reached from the wire.

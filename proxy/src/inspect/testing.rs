@@ -28,6 +28,7 @@ fn build_rules() -> Arc<RuleSet> {
     builder.rule(rule("key", "AKIA[A-Z2-7]{16}", None));
     builder.rule(rule("pem", "-----BEGIN KEY-----[a-z\n]{10,600}-----END KEY-----", None));
     builder.rule(rule("open", "xoxb-[0-9a-z]{10,}", Some(200)));
+    builder.rule(rule("bounded", r"ASIA[A-Z2-7]{16}\b{end-half}", None));
     builder.rule(rule("endless", "BOX<[a-z]+>", Some(100)));
     Arc::new(builder.build().expect("the rules build"))
 }
@@ -108,6 +109,7 @@ pub(super) fn plan(codings: &[Coding], judge: &Arc<Recorder>) -> BodyPlan {
         direction: Direction::Request,
         codings: codings.to_vec(),
         strict: false,
+        fixed: None,
         limits: limits(),
         windows: windows(),
         judge: judge.clone(),

@@ -157,6 +157,31 @@ pub(crate) struct Place {
     pub(crate) offset: u64,
 }
 
+/// Why a match cannot be overwritten where it stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fixed {
+    /// It stands neither in a body without a content coding nor in the value of a header field that is not framing.
+    Surface,
+    /// Part of it has left.
+    Left,
+    /// The message carries a digest or a signature of itself that would no longer fit.
+    Sealed,
+    /// It was made by overwriting another one.
+    Made,
+}
+
+impl Fixed {
+    /// In words, for the refusal.
+    pub(crate) const fn words(self) -> &'static str {
+        match self {
+            Self::Surface => "its place cannot be overwritten",
+            Self::Left => "part of it had left",
+            Self::Sealed => "the message carries a digest or a signature of itself",
+            Self::Made => "it was left over beside another one",
+        }
+    }
+}
+
 /// A rule matched. The matched bytes are not here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hit {
@@ -168,6 +193,8 @@ pub(crate) struct Hit {
     pub(crate) length: u64,
     /// How sure the rule is.
     pub(crate) confidence: Confidence,
+    /// Why it cannot be overwritten; `None` where it can.
+    pub(crate) fixed: Option<Fixed>,
 }
 
 /// Why bytes could not be inspected to the end.
@@ -201,13 +228,15 @@ pub(crate) enum TroubleKind {
     Overlong(RuleId),
     /// A rule had more attempts open than its cap.
     Crowded(RuleId),
+    /// More matches to overwrite in one body than `limits.redactions`.
+    Redactions,
 }
 
 impl TroubleKind {
     /// The `reason` of a problem document.
     pub(crate) const fn reason(&self) -> &'static str {
         match self {
-            Self::Overlong(_) | Self::Crowded(_) | Self::Held => "overlong",
+            Self::Overlong(_) | Self::Crowded(_) | Self::Held | Self::Redactions => "overlong",
             Self::Windows => "limit",
             _ => "undecodable",
         }
@@ -224,6 +253,7 @@ impl TroubleKind {
             Self::HiddenRoom(_) => Some("limits.hidden_room_bytes"),
             Self::Held => Some("limits.hold_bytes"),
             Self::Trailers => Some("limits.trailer_bytes"),
+            Self::Redactions => Some("limits.redactions"),
             _ => None,
         }
     }
@@ -260,6 +290,7 @@ impl fmt::Display for TroubleKind {
                 f.write_str("something that begins like a match grew past its maximum length")
             }
             Self::Crowded(_) => f.write_str("more possible matches at once than can be followed"),
+            Self::Redactions => f.write_str("more matches to overwrite in one body than allowed"),
         }
     }
 }
@@ -287,6 +318,8 @@ impl Trouble {
 pub(crate) enum Ruling {
     /// Go on.
     Pass,
+    /// Go on with the match overwritten. Only of a hit that is not [`Fixed`].
+    Redact,
     /// End the message here; nothing from the match's start leaves.
     Block,
 }
@@ -333,6 +366,15 @@ impl Blocked {
             Self::Match(hit) => &hit.place,
             Self::Trouble(trouble) => &trouble.place,
         }
+    }
+
+    /// The same, with its offset counted from `base` bytes earlier.
+    pub(super) fn moved(mut self, base: u64) -> Self {
+        match &mut self {
+            Self::Match(hit) => hit.place.offset += base,
+            Self::Trouble(trouble) => trouble.place.offset += base,
+        }
+        self
     }
 }
 

@@ -166,7 +166,9 @@ async fn curl_reads_why_its_upload_was_refused() {
     for flag in ["--http1.1", "--http2"] {
         let upload = ["-sS", flag, "--data-binary", "@note.txt", &place.url("/notes")];
         let refused = place.run("curl", &upload).await.succeeds();
-        assert!(refused.contains("\"detector\":\"github-pat\""), "{refused}");
+        for told in ["\"detector\":\"github-pat\"", "\"surface\":\"body\"", "\"offset\":8"] {
+            assert!(refused.contains(told), "no {told} in {refused}");
+        }
         assert_absent(refused.as_bytes(), &secret, "the refusal");
     }
     assert!(place.origin.record().requests().is_empty());

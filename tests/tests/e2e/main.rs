@@ -13,6 +13,7 @@ mod headers;
 mod latency;
 mod leases;
 mod operations;
+mod redaction;
 mod size;
 mod streams;
 mod targets;

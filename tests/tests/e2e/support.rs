@@ -29,7 +29,7 @@ pub(crate) const PAIRINGS: [(Version, Version); 4] = [
 ];
 
 /// A detector of the tests' own, for what must be found in either direction.
-const CANARY: &str = "
+pub(crate) const CANARY: &str = "
 detectors:
   - id: canary
     description: A mark that only these tests use

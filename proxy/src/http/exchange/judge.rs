@@ -10,12 +10,13 @@ use decant_config::{BlockOrPass, MatchAction, Severity};
 use decant_detectors::Confidence;
 use http::HeaderMap;
 
+use super::super::head;
 use super::super::refusal::{Reason, Refusal};
 use super::record::{Exchange, shown_method};
 use crate::audit::{self, FindingRecord};
 use crate::exceptions;
 use crate::inspect::{
-    self, Blocked, BodyPlan, Counts, Direction, HeadScan, Hit, Judge, Place, Ruling, Surface, Trouble,
+    self, Blocked, BodyPlan, Counts, Direction, Fixed, HeadScan, Hit, Judge, Place, Ruling, Surface, Trouble,
     TroubleKind, View,
 };
 use crate::policy::Side;
@@ -26,9 +27,29 @@ use crate::rules::Facts;
 const FINDINGS_WRITTEN_MAX: u32 = 100;
 
 impl Exchange {
-    /// The scan of a head in `direction`.
-    pub(super) fn head_scan<'a>(&'a self, direction: Direction, side: &'a Side) -> HeadScan<'a> {
-        HeadScan { rules: &self.book.detectors.rules, selection: &side.selection, direction, judge: self }
+    /// The scan of a head in `direction`, which consists of `headers` and what precedes them.
+    pub(super) fn head_scan<'a>(
+        &'a self,
+        direction: Direction,
+        side: &'a Side,
+        headers: &HeaderMap,
+    ) -> HeadScan<'a> {
+        HeadScan {
+            rules: &self.book.detectors.rules,
+            selection: &side.selection,
+            direction,
+            judge: self,
+            fixed: self.fixed(side, headers),
+        }
+    }
+
+    /// Why no match in a message may be overwritten, if so. Where nothing asks for it, that is settled from the start.
+    fn fixed(&self, side: &Side, headers: &HeaderMap) -> Option<Fixed> {
+        let asked = side.on_match == Some(MatchAction::Redact) || self.book.redacts;
+        match asked {
+            false => Some(Fixed::Surface),
+            true => head::is_sealed(headers).then_some(Fixed::Sealed),
+        }
     }
 
     /// Plans a body from its head. A coding that cannot be decoded is judged here, before a byte is read; where it may
@@ -44,7 +65,7 @@ impl Exchange {
             let trouble = Trouble { kind, place };
             match self.trouble(&trouble) {
                 Ruling::Pass => Ok(Vec::new()),
-                Ruling::Block => Err(self.refusal(&Blocked::Trouble(trouble))),
+                Ruling::Redact | Ruling::Block => Err(self.refusal(&Blocked::Trouble(trouble))),
             }
         })?;
         Ok(BodyPlan {
@@ -53,6 +74,7 @@ impl Exchange {
             direction,
             codings,
             strict: side.strict,
+            fixed: self.fixed(side, headers),
             limits: self.gateway.budget.inspect,
             windows: self.gateway.windows.clone(),
             judge: self.clone(),
@@ -112,12 +134,14 @@ impl Exchange {
         Ruling::Pass
     }
 
-    fn detector_refusal(&self, hit: &Hit, facts: &Facts, value: Option<&[u8]>) -> Refusal {
+    fn detector_refusal(&self, hit: &Hit, facts: &Facts, value: Option<&[u8]>, unredacted: bool) -> Refusal {
         let place = &hit.place;
-        let mut refusal = Refusal::new(
-            Reason::Detector,
-            format!("{} found in the {} {}", facts.id, place.direction.name(), place.surface.name()),
-        );
+        let mut detail =
+            format!("{} found in the {} {}", facts.id, place.direction.name(), place.surface.name());
+        if let Some(fixed) = hit.fixed.filter(|_| unredacted) {
+            detail = format!("{detail}, and not redacted: {}", fixed.words());
+        }
+        let mut refusal = Refusal::new(Reason::Detector, detail);
         refusal.detector = Some(facts.id.to_string());
         refusal.direction = Some(place.direction.name());
         refusal.surface = Some(place.surface.part());
@@ -188,16 +212,22 @@ impl Judge for Exchange {
             return Ruling::Pass;
         }
         let exception = self.exception(hit, facts, value);
-        let action = exception.map_or_else(|| self.action(hit, facts), |one| one.action);
+        let wanted = exception.map_or_else(|| self.action(hit, facts), |one| one.action);
         // Where a value cannot be overwritten in place, `redact` blocks.
-        let blocks = action != MatchAction::Alert;
+        let unredacted = wanted == MatchAction::Redact && hit.fixed.is_some();
+        let action = if unredacted { MatchAction::Block } else { wanted };
         let name = exception.map(|one| one.name.as_str());
-        if let Err(error) = self.record(hit, facts, value, if blocks { "block" } else { "alert" }, name) {
+        if let Err(error) = self.record(hit, facts, value, action.as_str(), name) {
             tracing::error!(%error, "a finding could not be written; the exchange is blocked");
             self.gateway.metrics.log_dropped.with_label_values(&["findings"]).inc();
-            return self.block(self.detector_refusal(hit, facts, value));
+            return self.block(self.detector_refusal(hit, facts, value, unredacted));
         }
-        if blocks { self.block(self.detector_refusal(hit, facts, value)) } else { Ruling::Pass }
+        match action {
+            MatchAction::Alert => Ruling::Pass,
+            MatchAction::Redact if self.enforces() => Ruling::Redact,
+            MatchAction::Redact => Ruling::Pass,
+            MatchAction::Block => self.block(self.detector_refusal(hit, facts, value, unredacted)),
+        }
     }
 
     fn trouble(&self, trouble: &Trouble) -> Ruling {

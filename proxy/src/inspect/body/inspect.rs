@@ -14,6 +14,7 @@ use http_body::{Body, Frame, SizeHint};
 
 use super::InnerError;
 use super::deadline::Deadline;
+use super::redaction::Redaction;
 use crate::inspect::head::HeadScan;
 use crate::inspect::hold::HoldBack;
 use crate::inspect::inspector::Inspector;
@@ -39,6 +40,8 @@ pub(super) struct Inspecting {
     last: u64,
     inspector: Inspector,
     hold: HoldBack,
+    /// Overwrites matches; `None` where none of the body may be.
+    redaction: Option<Redaction>,
     deadline: Deadline,
     /// Release point of deadlines that have passed.
     overdue_to: u64,
@@ -66,6 +69,7 @@ impl Inspecting {
                 .map_or(u64::MAX, |all| all.saturating_sub(1)),
             inspector: Inspector::new(plan),
             hold: HoldBack::default(),
+            redaction: Redaction::new(plan),
             deadline: Deadline::new(plan.limits.hold_deadline),
             overdue_to: 0,
             finished: false,
@@ -166,7 +170,7 @@ impl Inspecting {
         B::Error: Into<InnerError>,
     {
         let mut budget = self.limits.decode_output_per_poll_bytes;
-        while !self.finished && (whole || self.inspector.cleared_to() == 0) {
+        while !self.finished && (whole || self.cleared_to() == 0) {
             match self.poll_pull(inner, cx, &mut budget) {
                 Poll::Ready(Ok(())) => {
                     if let Some(broken) = self.broken.take() {
@@ -184,13 +188,31 @@ impl Inspecting {
     /// The next bytes before the release point, else the trailers once everything has left.
     fn release(&mut self) -> Option<Frame<Bytes>> {
         let last = if self.finished { u64::MAX } else { self.last };
-        if let Some(cleared) = self.hold.release(self.inspector.cleared_to().max(self.overdue_to).min(last)) {
+        if let Some(cleared) = self.hold.release(self.cleared_to().max(self.overdue_to).min(last)) {
             self.deadline.stop();
             let bytes = cleared.into_bytes();
+            if let Some(redaction) = &mut self.redaction {
+                redaction.leaves(&bytes);
+            }
             self.counts.released += bytes.len() as u64;
             return Some(Frame::data(bytes));
         }
         if self.finished { self.trailers.take().map(Frame::trailers) } else { None }
+    }
+
+    /// No byte before this offset can belong to an undecided match, as it came or as it leaves.
+    fn cleared_to(&self) -> u64 {
+        let echo = self.redaction.as_ref().map_or(u64::MAX, Redaction::cleared_to);
+        self.inspector.cleared_to().min(echo)
+    }
+
+    /// What may leave when the sender stays silent.
+    fn deadline_to(&self) -> u64 {
+        if self.prompt {
+            return self.inspector.taken();
+        }
+        let echo = self.redaction.as_ref().map_or(u64::MAX, Redaction::deadline_to);
+        self.inspector.deadline_to().min(echo)
     }
 
     /// Whether a chunk is only partly scanned.
@@ -241,19 +263,43 @@ impl Inspecting {
     /// Scans as much of the chunk in work as this poll may.
     fn scan(&mut self, budget: &mut usize) -> Result<(), Blocked> {
         let taken = self.inspector.taken();
+        self.note_writable();
         let done = self.inspector.push(self.hold.since(taken), budget)? as u64;
         if self.inspector.is_undecoded() {
             self.counts.skipped += done;
         } else {
             self.counts.scanned += done;
         }
-        Ok(())
+        self.redact(budget)
     }
 
     fn finish(&mut self) -> Result<(), Blocked> {
-        self.inspector.finish()?;
+        self.end(Inspector::finish)?;
         self.finished = true;
         Ok(())
+    }
+
+    /// Ends the scan by `end`, and what overwriting its last matches leads to.
+    fn end(&mut self, end: fn(&mut Inspector) -> Result<(), Blocked>) -> Result<(), Blocked> {
+        self.note_writable();
+        end(&mut self.inspector)?;
+        self.redact(&mut 0)?;
+        self.redaction.as_mut().map_or(Ok(()), Redaction::finish)
+    }
+
+    /// Says which bytes can still be overwritten.
+    fn note_writable(&mut self) {
+        if self.redaction.is_some() {
+            self.inspector.writable_from(self.hold.released());
+        }
+    }
+
+    /// Overwrites what the judge ruled to be, where it is held.
+    fn redact(&mut self, budget: &mut usize) -> Result<(), Blocked> {
+        let Some(redaction) = &mut self.redaction else { return Ok(()) };
+        let scanned = self.inspector.taken();
+        let agreed = self.inspector.cleared_to() == scanned;
+        redaction.follow(&mut self.hold, self.inspector.take_redacted(), (scanned, agreed), budget)
     }
 
     /// The inner body failed. Of an answer, all that has come and is no match still leaves: the client asked for it. Of
@@ -262,7 +308,7 @@ impl Inspecting {
         if !self.prompt {
             return Err(BodyError::Inner(error));
         }
-        self.inspector.break_off().map_err(blocked)?;
+        self.end(Inspector::break_off).map_err(blocked)?;
         self.broken = Some(BodyError::Inner(error));
         Ok(())
     }
@@ -275,7 +321,8 @@ impl Inspecting {
             self.oversized_trailers()?;
         }
         let Self { rules, selection, direction, judge, .. } = &*self;
-        HeadScan { rules, selection, direction: *direction, judge: judge.as_ref() }.trailers(&trailers)?;
+        HeadScan { rules, selection, direction: *direction, judge: judge.as_ref(), fixed: None }
+            .trailers(&trailers)?;
         self.finish()?;
         self.trailers = Some(trailers);
         Ok(())
@@ -286,7 +333,7 @@ impl Inspecting {
         trouble.place.surface = Surface::Trailer;
         match self.judge.trouble(&trouble) {
             Ruling::Pass => Ok(()),
-            Ruling::Block => Err(Blocked::Trouble(trouble)),
+            Ruling::Redact | Ruling::Block => Err(Blocked::Trouble(trouble)),
         }
     }
 
@@ -296,7 +343,7 @@ impl Inspecting {
             return Poll::Pending;
         }
         ready!(self.deadline.poll(cx));
-        self.overdue_to = if self.prompt { self.inspector.taken() } else { self.inspector.deadline_to() };
+        self.overdue_to = self.deadline_to();
         if self.overdue_to.min(self.last) > self.hold.released() { Poll::Ready(()) } else { Poll::Pending }
     }
 

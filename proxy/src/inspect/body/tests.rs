@@ -599,3 +599,5 @@ fn limits_come_from_the_configuration() {
     let configured = decant_config::Limits { hold_bytes: 70_000, ..decant_config::Limits::default() };
     assert_eq!(InspectLimits::from(&configured).hold_bytes, 70_000);
 }
+
+mod redaction;

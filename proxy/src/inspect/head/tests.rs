@@ -13,7 +13,8 @@ fn judged<T>(
     let judge = Recorder::new(ruling);
     let rules = rules();
     let selection = Arc::new(Selection::all(&rules));
-    let head = HeadScan { rules: &rules, selection: &selection, direction, judge: judge.as_ref() };
+    let head =
+        HeadScan { rules: &rules, selection: &selection, direction, judge: judge.as_ref(), fixed: None };
     (scan(&head), judge)
 }
 
@@ -48,7 +49,7 @@ fn token() -> &'static str {
 fn request(method: &str, uri: &str, fields: &[(&str, &str)]) -> Vec<String> {
     let method = Method::from_bytes(method.as_bytes()).expect("a method");
     let headers = headers(fields);
-    scan(Direction::Request, |head| head.request(&method, &uri.parse().expect("a URI"), &headers))
+    scan(Direction::Request, |head| head.request(&method, &uri.parse().expect("a URI"), &headers).map(drop))
 }
 
 fn headers(fields: &[(&str, &str)]) -> HeaderMap {
@@ -142,7 +143,7 @@ fn what_is_encoded_over_and_over_is_trouble() {
     for (rounds, kinds) in [(PERCENT_ROUNDS, vec![]), (PERCENT_ROUNDS + 1, vec![TroubleKind::Nested])] {
         let uri = format!("/?q=%{}67hp", "25".repeat(rounds - 1)).parse().expect("a URI");
         let (passed, judge) = judged(Ruling::Pass, Direction::Request, |head| {
-            head.request(&Method::GET, &uri, &HeaderMap::new())
+            head.request(&Method::GET, &uri, &HeaderMap::new()).map(drop)
         });
         passed.expect("everything passes");
         assert_eq!(judge.trouble_kinds(), kinds, "{rounds} rounds");
@@ -152,7 +153,7 @@ fn what_is_encoded_over_and_over_is_trouble() {
 #[test]
 fn responses_and_trailers_are_scanned() {
     let fields = headers(&[("set-cookie", &format!("s={}", token()))]);
-    let found = scan(Direction::Response, |head| head.response(Some(TOKEN), &fields));
+    let found = scan(Direction::Response, |head| head.response(Some(TOKEN), &fields).map(drop));
     assert_eq!(found, ["header - [] 0", "cookie set-cookie [] 14"]);
     let found = scan(Direction::Response, |head| head.trailers(&fields));
     assert_eq!(found, ["trailer set-cookie [] 14"]);
@@ -167,4 +168,55 @@ fn a_block_ends_the_scan() {
     let blocked = passed.expect_err("it is blocked");
     assert!(matches!(blocked, Blocked::Match(hit) if hit.place.surface == Surface::Header));
     assert_eq!(judge.found().len(), 1, "nothing behind it is looked at");
+}
+
+/// What becomes of a field under a judge that has everything overwritten; `None` where it blocks.
+fn redacted(name: &str, value: &str) -> Option<String> {
+    let mut fields = headers(&[("a", "b"), (name, value), ("c", "d")]);
+    let (passed, _) = judged(Ruling::Redact, Direction::Request, |head| {
+        let found = head.request(&Method::GET, &Uri::from_static("/"), &fields)?;
+        head.overwrite(&found, &mut fields)
+    });
+    assert_eq!(
+        (&fields["a"], &fields["c"]),
+        (&HeaderValue::from_static("b"), &HeaderValue::from_static("d"))
+    );
+    passed.ok().map(|()| fields[name].to_str().expect("text").to_owned())
+}
+
+#[test]
+fn matches_in_values_of_fields_are_overwritten_unless_the_message_depends_on_them() {
+    let (token, stars) = (token(), "*".repeat(TOKEN.len()));
+    let bounded = ["ASIA", "QWERTYUIOPASDFGH"].concat();
+    let basic = base64::engine::general_purpose::STANDARD.encode(format!("user:{token}"));
+    let cases = [
+        ("x-note", format!("see {token} and {token}."), Some(format!("see {stars} and {stars}."))),
+        ("authorization", format!("Bearer {token}"), Some(format!("Bearer {stars}"))),
+        ("cookie", format!("a={token}; b=c"), Some(format!("a={stars}; b=c"))),
+        ("x-note", "nothing".to_owned(), Some("nothing".to_owned())),
+        ("authorization", format!("Basic {basic}"), None),
+        ("host", format!("{token}.test"), None),
+        ("content-type", format!("text/{token}"), None),
+        (token, "x".to_owned(), None),
+        // What the overwritten token was glued to is a match by itself.
+        ("x-note", format!("{bounded}{token}"), None),
+        ("x-note", format!("{bounded}_{token}"), Some(format!("{bounded}_{stars}"))),
+    ];
+    for (name, value, expected) in cases {
+        assert_eq!(redacted(name, &value), expected, "{name}: {value}");
+    }
+}
+
+#[test]
+fn nothing_else_of_a_head_is_overwritten() {
+    let uri: Uri = format!("/?q={}", token()).parse().expect("a URI");
+    let fields = headers(&[("x-note", token())]);
+    let blocks = |scan: &dyn Fn(&HeadScan<'_>) -> Result<(), Blocked>| {
+        let (passed, _) = judged(Ruling::Redact, Direction::Request, |head| scan(head));
+        assert!(passed.is_err());
+    };
+    blocks(&|head| head.request(&Method::GET, &uri, &HeaderMap::new()).map(drop));
+    blocks(&|head| head.response(Some(TOKEN), &HeaderMap::new()).map(drop));
+    blocks(&|head| head.trailers(&fields));
+    blocks(&|head| HeadScan { fixed: Some(Fixed::Sealed), ..*head }.response(None, &fields).map(drop));
 }

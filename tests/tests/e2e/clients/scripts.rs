@@ -29,6 +29,7 @@ assert refused.status_code == 403 and refused.reason == "Blocked by Decant: poli
 assert refused.json()["reason"] == "policy", refused.text
 blocked = requests.post(site, json={"token": secret})
 assert blocked.status_code == 403 and blocked.json()["detector"] == "github-pat", blocked.text
+assert blocked.json()["surface"] == "body" and blocked.json()["offset"] == 11, blocked.text
 try:
     blocked.raise_for_status()
 except requests.HTTPError as error:
@@ -89,7 +90,8 @@ const dispatcher = new ProxyAgent({ uri: HTTPS_PROXY, requestTls: { ca } });
   assert.strictEqual((await refused.json()).reason, "policy");
   const blocked = await fetch(SITE_URL, { method: "POST", body: `token ${SECRET}`, dispatcher });
   assert.strictEqual(blocked.status, 403);
-  assert.strictEqual((await blocked.json()).detector, "github-pat");
+  const { detector, surface, offset } = await blocked.json();
+  assert.deepStrictEqual([detector, surface, offset], ["github-pat", "body", 6]);
   await dispatcher.close();
 })().catch((error) => { console.error(error); process.exit(1); });
 "#;
