@@ -184,8 +184,10 @@ limits! {
     // Operation.
     /// Time for running exchanges to end when the gateway is told to stop.
     shutdown_grace: time(Duration) = 30 * SECOND, in 0, to HOUR;
-    /// Time for exchanges and tunnels of a replaced configuration to end.
+    /// Time that a tunnel has to end once a new configuration no longer allows it.
     reload_grace: time(Duration) = MINUTE, in 0, to DAY;
+    /// Time between two looks at whether a file of the configuration has changed.
+    reload_poll: time(Duration) = 2 * SECOND, in 100 * MS, to DAY;
     /// Bytes of the findings file before it is rotated.
     findings_file_bytes: bytes(u64) = 16 * MIB, in 64 * KIB, to 4 * GIB;
     /// Findings files kept, the one in use included.

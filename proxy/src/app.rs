@@ -17,6 +17,7 @@ use decant_config::{
 use ipnet::IpNet;
 use sha2::{Digest, Sha256};
 use time::OffsetDateTime;
+use tokio::sync::watch;
 
 use crate::audit::Audit;
 use crate::budget::Budget;
@@ -126,6 +127,21 @@ fn rows<'a>(spec: &'a decant_config::Bottle, bottle: &'a Arc<Bottle>) -> impl It
     })
 }
 
+/// The bottles of `old` that `new` has not, or has with another token: what they were let in by no longer holds.
+fn retired(old: &[Entry], new: &[Entry]) -> Vec<Arc<Bottle>> {
+    let stays = |bottle: &Bottle| {
+        let same = |row: &&Entry| row.bottle.key == bottle.key;
+        new.iter().find(same).is_some_and(|row| row.bottle.token_sha256 == bottle.token_sha256)
+    };
+    let mut gone: Vec<Arc<Bottle>> = Vec::new();
+    for row in old {
+        if !stays(&row.bottle) && !gone.iter().any(|one| Arc::ptr_eq(one, &row.bottle)) {
+            gone.push(row.bottle.clone());
+        }
+    }
+    gone
+}
+
 fn token_digest(source: &TokenSource) -> Result<[u8; 32], String> {
     match source {
         TokenSource::Sha256(digest) => Ok(*digest),
@@ -164,8 +180,10 @@ pub(crate) struct Gateway {
     pub(crate) started: Instant,
     /// The CA's certificate, for people and scripts on this host.
     pub(crate) ca_file: PathBuf,
-    book: RwLock<Arc<RuleBook>>,
+    book: watch::Sender<Arc<RuleBook>>,
     identities: RwLock<Arc<IdentityTable>>,
+    /// Counts the changes of `identities`.
+    identified: AtomicU64,
     /// The leased rows; locked while either half of the table changes.
     leased: Mutex<Leased>,
     ids: Ids,
@@ -174,18 +192,48 @@ pub(crate) struct Gateway {
 impl Gateway {
     /// The rules in force now.
     pub(crate) fn book(&self) -> Arc<RuleBook> {
-        self.book.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.book.borrow().clone()
     }
 
-    /// Puts new rules in force for whatever begins from now on.
+    /// Tells whoever waits when other rules are in force.
+    pub(crate) fn book_changes(&self) -> watch::Receiver<Arc<RuleBook>> {
+        self.book.subscribe()
+    }
+
+    /// Puts new rules in force for whatever begins from now on. A configured bottle that is gone ends when its connections
+    /// have had `limits.reload_grace`.
     ///
     /// # Errors
     /// A configured bottle that claims the source of a lease; nothing has changed then.
-    pub(crate) fn swap(&self, book: RuleBook) -> Result<(), Overlap> {
-        let leased = self.leased.lock().unwrap_or_else(PoisonError::into_inner);
-        self.identify([book.bottles.as_slice(), &leased.rows].concat())?;
-        *self.book.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(book);
+    pub(crate) fn swap(self: &Arc<Self>, book: RuleBook) -> Result<(), Overlap> {
+        let old = {
+            let leased = self.leased.lock().unwrap_or_else(PoisonError::into_inner);
+            self.identify([book.bottles.as_slice(), &leased.rows].concat())?;
+            self.book.send_replace(Arc::new(book))
+        };
+        let gone = retired(&old.bottles, &self.book().bottles);
+        if !gone.is_empty() {
+            let gateway = self.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(gateway.budget.reload_grace).await;
+                gone.iter().for_each(|bottle| gateway.retire(bottle));
+            });
+        }
         Ok(())
+    }
+
+    /// Ends a configured bottle that was replaced, and forgets it unless one of its name is back.
+    fn retire(&self, bottle: &Bottle) {
+        if self.identities().entries().iter().any(|row| row.bottle.key == bottle.key) {
+            bottle.end();
+        } else {
+            self.end(bottle);
+        }
+    }
+
+    /// How often the table of identities has changed.
+    pub(crate) fn identified(&self) -> u64 {
+        self.identified.load(Ordering::Acquire)
     }
 
     /// The bottle that owns a connection from `source` that arrived at `local`.
@@ -208,6 +256,7 @@ impl Gateway {
     fn identify(&self, entries: Vec<Entry>) -> Result<(), Overlap> {
         let table = Arc::new(IdentityTable::new(entries)?);
         *self.identities.write().unwrap_or_else(PoisonError::into_inner) = table;
+        self.identified.fetch_add(1, Ordering::Release);
         Ok(())
     }
 
@@ -332,7 +381,8 @@ impl Gateway {
             ca_file,
             identities: RwLock::new(Arc::new(identities)),
             leased: Mutex::default(),
-            book: RwLock::new(Arc::new(book)),
+            identified: AtomicU64::new(0),
+            book: watch::Sender::new(Arc::new(book)),
             ids: Ids::new(),
             started: Instant::now(),
             budget,

@@ -72,6 +72,8 @@ pub(crate) struct Budget {
     pub(crate) findings_file_bytes: u64,
     pub(crate) findings_files: usize,
     pub(crate) shutdown_grace: Duration,
+    pub(crate) reload_grace: Duration,
+    pub(crate) reload_poll: Duration,
 }
 
 impl Budget {
@@ -116,6 +118,8 @@ impl Budget {
             findings_file_bytes: limits.findings_file_bytes,
             findings_files: limits.findings_files,
             shutdown_grace: limits.shutdown_grace,
+            reload_grace: limits.reload_grace,
+            reload_poll: limits.reload_poll,
         }
     }
 }

@@ -11,6 +11,7 @@ mod finding;
 mod health;
 mod load;
 mod presets;
+mod reload;
 mod run;
 mod scan;
 mod status;

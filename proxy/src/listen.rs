@@ -1,7 +1,7 @@
 //! Accepting connections and pinning their identity.
 //!
 //! First step of the path. Invariants: the accept loop waits for nothing but the next connection; whatever is above
-//! a limit is closed at once; a connection's bottle is looked up here, once, and never again.
+//! a limit is closed at once; a connection's bottle is looked up here, once: a later look can only confirm it.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -28,6 +28,10 @@ pub(crate) struct Connection {
     /// Who it belongs to; `None` is refused.
     pub(crate) bottle: Option<Arc<Bottle>>,
     pub(crate) peer: SocketAddr,
+    /// The address of ours that it came to.
+    local: IpAddr,
+    /// The bottle as a reload left it, and the state of the table it was looked up in.
+    known: Mutex<(u64, Option<Arc<Bottle>>)>,
     /// Told when the worker drains; also counts who still serves.
     pub(crate) drain: watch::Receiver<()>,
     _places: Option<Places>,
@@ -56,6 +60,7 @@ pub(crate) async fn run(listener: TcpListener, gateway: Arc<Gateway>, drain: wat
 /// `connections`.
 fn begin(stream: TcpStream, peer: SocketAddr, gateway: &Arc<Gateway>, drain: &watch::Receiver<()>) {
     let Ok(local) = stream.local_addr() else { return };
+    let identified = gateway.identified();
     let bottle = gateway.find_bottle(peer.ip(), local.ip());
     let places = match bottle.as_ref().map(|bottle| gateway.places.take(&bottle.key)).transpose() {
         Ok(places) => places,
@@ -65,8 +70,10 @@ fn begin(stream: TcpStream, peer: SocketAddr, gateway: &Arc<Gateway>, drain: &wa
     let _ = stream.set_nodelay(true);
     let connection = Connection {
         gateway: gateway.clone(),
+        known: Mutex::new((identified, bottle.clone())),
         bottle,
         peer,
+        local: local.ip(),
         drain: drain.clone(),
         _places: places,
         _up: Up::new(gateway.metrics.connections.with_label_values(&["downstream"])),
@@ -102,6 +109,18 @@ impl Connection {
     /// The client's address.
     pub(crate) fn client(&self) -> IpAddr {
         self.peer.ip()
+    }
+
+    /// The bottle that was pinned at accept, as the tables have it now; `None` once its source is no longer its own.
+    pub(crate) fn bottle_now(&self) -> Option<Arc<Bottle>> {
+        let pinned = self.bottle.as_ref()?;
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let identified = self.gateway.identified();
+        if known.0 != identified {
+            let found = self.gateway.find_bottle(self.peer.ip(), self.local);
+            *known = (identified, found.filter(|found| found.key == pinned.key));
+        }
+        known.1.clone()
     }
 }
 

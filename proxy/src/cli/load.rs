@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use decant_config::{Config, Environment, Overrides, Problem};
+use decant_config::{Config, Environment, Overrides, Problem, Problems};
 use decant_detectors::pack;
 
 use super::Failure;
@@ -33,7 +33,15 @@ impl Source {
     /// # Errors
     /// All problems at once, each as `file:line:col: message`.
     pub(super) fn load(&self) -> Result<Config, Failure> {
-        decant_config::load(&self.files, &self.overrides).map_err(Failure::config)
+        self.read().map_err(Failure::config)
+    }
+
+    /// The same, with the files that were read where there are problems.
+    ///
+    /// # Errors
+    /// All problems at once.
+    pub(super) fn read(&self) -> Result<Config, Problems> {
+        decant_config::load(&self.files, &self.overrides)
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::io::Write as _;
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 use decant_config::{Config, Mode};
 use tokio::net::TcpListener;
@@ -11,9 +10,9 @@ use tokio::sync::watch;
 
 use super::args::RunArgs;
 use super::load::Source;
+use super::reload::{Reloader, warn_expired};
 use super::{Exit, Failure};
 use crate::app::{Gateway, RuleBook};
-use crate::exceptions::today;
 use crate::{admin, leases, listen, telemetry};
 
 /// Stack of a worker thread, in bytes: deep enough for a debug build's TLS handshake.
@@ -57,7 +56,7 @@ async fn serve(source: &Source, config: &Config, book: RuleBook) -> Result<Exit,
     if let Some(socket) = &config.allocator {
         tokio::spawn(leases::follow(gateway.clone(), socket.clone()));
     }
-    until_stopped(source, &gateway).await?;
+    until_stopped(Reloader::new(source, &gateway, config)).await?;
 
     tracing::info!("draining");
     // The receivers are the connections; none left is as good as told.
@@ -75,8 +74,8 @@ async fn bind(address: SocketAddr, setting: &str) -> Result<TcpListener, Failure
         .map_err(|error| Failure::internal(format!("{setting}: cannot listen on {address}: {error}")))
 }
 
-/// Waits for SIGTERM or SIGINT; reloads on SIGHUP.
-async fn until_stopped(source: &Source, gateway: &Arc<Gateway>) -> Result<(), Failure> {
+/// Waits for SIGTERM or SIGINT; reloads on SIGHUP, and when a file of the configuration has changed.
+async fn until_stopped(mut reloader: Reloader<'_>) -> Result<(), Failure> {
     let mut terminate = handle(SignalKind::terminate())?;
     let mut interrupt = handle(SignalKind::interrupt())?;
     let mut hangup = handle(SignalKind::hangup())?;
@@ -84,52 +83,14 @@ async fn until_stopped(source: &Source, gateway: &Arc<Gateway>) -> Result<(), Fa
         tokio::select! {
             _ = terminate.recv() => return Ok(()),
             _ = interrupt.recv() => return Ok(()),
-            _ = hangup.recv() => reload(source, gateway),
+            _ = hangup.recv() => reloader.reload(),
+            () = reloader.changed() => reloader.settle().await,
         }
     }
 }
 
 fn handle(kind: SignalKind) -> Result<Signal, Failure> {
     signal(kind).map_err(|error| Failure::internal(format!("cannot wait for signals: {error}")))
-}
-
-/// Puts a changed configuration in force; a bad one changes nothing and says why.
-fn reload(source: &Source, gateway: &Arc<Gateway>) {
-    let loaded = source.load().and_then(|config| {
-        let book = RuleBook::compile(&config).map_err(|problems| super::load::report(&problems))?;
-        Ok((config, book))
-    });
-    let result = match loaded {
-        Ok((config, book)) => put_in_force(&config, book, gateway),
-        Err(failure) => {
-            tracing::error!(problems = %failure.message, "the configuration was not reloaded");
-            "refused"
-        }
-    };
-    gateway.metrics.reloads.with_label_values(&[result]).inc();
-}
-
-fn put_in_force(config: &Config, book: RuleBook, gateway: &Gateway) -> &'static str {
-    match gateway.swap(book) {
-        Ok(()) => {
-            gateway.metrics.set_config(&super::load::digest(config));
-            tracing::info!("the configuration was reloaded");
-            warn_expired(gateway);
-            "ok"
-        }
-        Err(overlap) => {
-            tracing::error!(problems = %overlap, "the configuration was not reloaded");
-            "refused"
-        }
-    }
-}
-
-/// An exception that no longer holds shows as blocks; its owner should hear of it.
-fn warn_expired(gateway: &Gateway) {
-    let book = gateway.book();
-    for one in book.exceptions.expired(today()) {
-        tracing::warn!("{}: exception `{}` held until {} and is inert now", one.at, one.name, one.until);
-    }
 }
 
 /// Says what runs, and how to send a first request through it.

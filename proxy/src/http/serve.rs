@@ -172,18 +172,25 @@ fn admit(connection: &Connection, request: &Request<Incoming>) -> Result<Party, 
     {
         return Ok(Party { bottle: gateway.probe.bottle.clone(), probe: true });
     }
-    let Some(bottle) = &connection.bottle else {
-        return Err(Refusal::new(
-            Reason::Identity,
-            format!("no bottle is known for {}", connection.client()),
-        )
-        .close());
-    };
+    let bottle = connection.bottle_now().ok_or_else(|| unknown(connection))?;
     if bottle.admits(request.headers()) {
-        return Ok(Party { bottle: bottle.clone(), probe: false });
+        return Ok(Party { bottle, probe: false });
     }
     Err(Refusal::new(Reason::Identity, "this bottle presents its token in Proxy-Authorization")
         .status(StatusCode::PROXY_AUTHENTICATION_REQUIRED))
+}
+
+fn unknown(connection: &Connection) -> Refusal {
+    Refusal::new(Reason::Identity, format!("no bottle is known for {}", connection.client())).close()
+}
+
+/// Who asks inside a tunnel: the party that opened it, under the policy that its bottle has by now.
+fn party_now(tunnel: &Tunnel) -> Result<Party, Refusal> {
+    if tunnel.party.probe {
+        return Ok(tunnel.party.clone());
+    }
+    let bottle = tunnel.connection.bottle_now().ok_or_else(|| unknown(&tunnel.connection))?;
+    Ok(Party { bottle, probe: false })
 }
 
 fn absolute_target(request: &Request<Incoming>) -> Result<Target, Refusal> {
@@ -212,14 +219,29 @@ pub(super) fn bad_target(error: &crate::target::TargetError) -> Refusal {
 /// A request inside a tunnel.
 async fn inner_request(tunnel: &Arc<Tunnel>, mut request: Request<Incoming>) -> Response<ResponseBody> {
     let connection = &tunnel.connection;
-    if let Some(refusal) = &tunnel.refusal {
-        return refuse(connection, Some(&tunnel.party.bottle), request, refusal);
-    }
-    if let Err(refusal) = check_authority(&tunnel.target, &request) {
-        return refuse(connection, Some(&tunnel.party.bottle), request, &refusal);
-    }
+    let party = match judge_tunnel(tunnel, &request) {
+        Ok(party) => party,
+        Err(refusal) => return refuse(connection, Some(&tunnel.party.bottle), request, &refusal),
+    };
     to_origin_form(&mut request);
-    exchange::run(connection, &tunnel.party, &tunnel.target, request).await
+    exchange::run(connection, &party, &tunnel.target, request).await
+}
+
+/// What speaks against a request before it is looked at: its bottle, its tunnel, or the names in it.
+fn judge_tunnel(tunnel: &Tunnel, request: &Request<Incoming>) -> Result<Party, Refusal> {
+    let party = party_now(tunnel)?;
+    let denied = tunnel.refusal.as_ref().is_some_and(|refusal| refusal.reason == Reason::Policy);
+    match &tunnel.refusal {
+        // A reload may have allowed by now what policy refused when the tunnel was opened.
+        Some(_) if denied => match tunnel::denial(&tunnel.connection, &party, &tunnel.target) {
+            Some(refusal) => return Err(refusal),
+            None => {}
+        },
+        Some(refusal) => return Err(refusal.clone()),
+        None => {}
+    }
+    check_authority(&tunnel.target, request)?;
+    Ok(party)
 }
 
 /// Host, `:authority` and an absolute-form target, as far as they are there, must all be the tunnel's target

@@ -12,6 +12,7 @@ use hyper::body::Incoming;
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 
 use super::exchange::{self, Party, ResponseBody};
 use super::presence::Watched;
@@ -54,7 +55,14 @@ pub(crate) async fn open(
         match upgrade.await {
             Ok(upgraded) => {
                 let bottle = party.bottle.clone();
-                while_alive(Some(&bottle), run(upgraded, connection, party, target, intent)).await;
+                let allowed = Allowed::new(&connection, &party, &target, &intent);
+                let work = async {
+                    tokio::select! {
+                        () = run(upgraded, connection, party, target, intent) => {}
+                        () = allowed.no_longer() => {}
+                    }
+                };
+                while_alive(Some(&bottle), work).await;
             }
             Err(error) => tracing::debug!(%error, "tunnel was not opened"),
         }
@@ -82,21 +90,81 @@ fn decide(connection: &Connection, party: &Party, target: &Target) -> Intent {
         return refused(exchange::probe_elsewhere());
     }
     let book = connection.gateway.book();
-    let Some(policy) = book.policy_of(&party.bottle) else {
-        return refused(Refusal::new(Reason::Policy, "the bottle's policy does not exist"));
-    };
-    match policy.host(target) {
+    if let Some(refusal) = denial(connection, party, target) {
+        return refused(refusal);
+    }
+    match book.policy_or_nothing(&party.bottle).host(target) {
         HostVerdict::Passthrough(target, route) => {
             match exchange::scan_host(connection, party, &book, &target, &route) {
                 None => Intent::Splice(target, route),
                 Some(refusal) => refused(refusal),
             }
         }
-        HostVerdict::Denied if party.bottle.mode.unwrap_or(policy.mode) == Mode::Enforce => {
-            refused(exchange::denied_host(&policy.name, target))
-        }
         // Each request is judged for itself; of a merely observed denial each leaves its record.
         HostVerdict::Possible | HostVerdict::Denied => Intent::Open(None),
+    }
+}
+
+/// Why the rules in force now refuse every request to `target`, if they do.
+pub(super) fn denial(connection: &Connection, party: &Party, target: &Target) -> Option<Refusal> {
+    let book = connection.gateway.book();
+    let Some(policy) = book.policy_of(&party.bottle) else {
+        return Some(Refusal::new(Reason::Policy, "the bottle's policy does not exist"));
+    };
+    let enforces = party.bottle.mode.unwrap_or(policy.mode) == Mode::Enforce;
+    let denied = enforces && matches!(policy.host(target), HostVerdict::Denied);
+    denied.then(|| exchange::denied_host(&policy.name, target))
+}
+
+/// Whether a tunnel that was opened is still allowed.
+struct Allowed {
+    connection: Arc<Connection>,
+    party: Party,
+    target: Target,
+    /// It leads into the gateway itself, is answered with a refusal, or belongs to the probe: no reload ends it.
+    always: bool,
+    /// Its bytes pass unopened, which a route must say.
+    spliced: bool,
+}
+
+impl Allowed {
+    fn new(connection: &Arc<Connection>, party: &Party, target: &Target, intent: &Intent) -> Self {
+        Self {
+            connection: connection.clone(),
+            party: party.clone(),
+            target: target.clone(),
+            always: party.probe || serve::is_internal(target) || matches!(intent, Intent::Open(Some(_))),
+            spliced: matches!(intent, Intent::Splice(..)),
+        }
+    }
+
+    /// Returns once the rules have not allowed the tunnel for `limits.reload_grace`.
+    async fn no_longer(self) {
+        let grace = self.connection.gateway.budget.reload_grace;
+        let mut books = self.connection.gateway.book_changes();
+        let mut since: Option<Instant> = None;
+        loop {
+            let due = since.map(|since| since + grace);
+            tokio::select! {
+                changed = books.changed() => if changed.is_err() { return },
+                () = tokio::time::sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => break,
+            }
+            since = if self.holds() { None } else { since.or(Some(Instant::now())) };
+        }
+        tracing::info!(bottle = %self.party.bottle.key.name, "a tunnel was ended: it is no longer allowed");
+    }
+
+    fn holds(&self) -> bool {
+        if self.always {
+            return true;
+        }
+        let Some(bottle) = self.connection.bottle_now() else { return false };
+        let party = Party { bottle, probe: false };
+        if self.spliced {
+            let policy = self.connection.gateway.book().policy_or_nothing(&party.bottle);
+            return matches!(policy.host(&self.target), HostVerdict::Passthrough(..));
+        }
+        denial(&self.connection, &party, &self.target).is_none()
     }
 }
 

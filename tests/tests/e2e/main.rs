@@ -14,6 +14,7 @@ mod latency;
 mod leases;
 mod operations;
 mod redaction;
+mod reload;
 mod size;
 mod streams;
 mod targets;
