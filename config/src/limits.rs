@@ -172,6 +172,8 @@ limits! {
     detectors_bytes: bytes(usize) = 32 * MIB, in MIB, to GIB;
 
     // Refusals.
+    /// Requests a second of one bottle; those beyond are answered with 429.
+    requests_per_second: count(u32) = 10_000, in 1, to 1_000_000;
     /// Bytes of an upload that are read and dropped after an early refusal, so that the client reads the answer.
     refusal_drain_bytes: bytes(u64) = 64 * MIB, in 0, to 4 * GIB;
     /// Time for that.
@@ -192,6 +194,8 @@ limits! {
     findings_file_bytes: bytes(u64) = 16 * MIB, in 64 * KIB, to 4 * GIB;
     /// Findings files kept, the one in use included.
     findings_files: count(usize) = 4, in 2, to 100;
+    /// Findings of one bottle that are written down in a minute; further ones are judged and counted alike.
+    findings_per_minute: count(u32) = 600, in 1, to 1_000_000;
     /// Connections to the admin address.
     admin_connections: count(usize) = 64, in 4, to 4096;
 }

@@ -9,7 +9,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use decant_config::{
     Config, ExchangeLog, Isolation, Location, MatchAction, Problem, SecretSource, TokenSource,
@@ -170,6 +170,7 @@ pub(crate) struct Gateway {
     pub(crate) audit: Audit,
     pub(crate) probe: Probe,
     pub(crate) budget: Budget,
+    pub(crate) requests: Rate,
     pub(crate) refusals: Rate,
     pub(crate) blocks: Blocks,
     pub(crate) windows: Arc<Windows>,
@@ -297,6 +298,7 @@ impl Bottles for Gateway {
 
     fn end(&self, bottle: &Bottle) {
         bottle.end();
+        self.metrics.fold(&bottle.key);
         self.upstreams.forget(&bottle.key);
         self.leaves.forget(&bottle.key);
         self.blocks.forget(&bottle.key);
@@ -360,14 +362,15 @@ impl Gateway {
         let listeners: Vec<SocketAddr> = proxies.iter().copied().chain(admin).collect();
         let upstreams = Upstreams::new(crate::budget::upstream(config, &listeners))
             .map_err(|error| BuildError::new("upstream", error))?;
-        let audit = Audit::open(&config.state_dir, budget.findings_file_bytes, budget.findings_files)
+        let audit = Audit::open(&config.state_dir, &budget.audit)
             .map_err(|error| BuildError::new("state_dir", error))?;
         Ok(Arc::new(Self {
             leaves,
             upstreams,
             audit,
             probe: Probe::new().map_err(|error| BuildError::new("probe", error))?,
-            refusals: Rate::new(budget.refusals_per_second),
+            requests: Rate::new(budget.requests_per_second, Duration::from_secs(1)),
+            refusals: Rate::new(budget.refusals_per_second, Duration::from_secs(1)),
             blocks: Blocks::new(budget.blocks_remembered),
             windows: Windows::new(budget.decoder_windows_bytes),
             places: PlaceCounts::new(budget.connections, budget.connections_per_bottle),

@@ -1,21 +1,28 @@
 //! Audit: findings, written down without the values that were found.
 //!
 //! Owns `findings.jsonl` and the fingerprint key. Invariants: a line never holds a matched value, only a keyed
-//! fingerprint of it; the files together stay below `findings_file_bytes` x `findings_files`; a finding that cannot
-//! be written is reported to the caller, who then blocks.
+//! fingerprint of it; the files together stay below `findings_file_bytes` x `findings_files`, and each bottle has a
+//! quota by the minute and an equal share of the files; a finding that cannot be written is reported to the caller, who
+//! then blocks. One beyond the quota is judged like any other and only not written down.
 
-use std::fs::{self, File, OpenOptions};
+mod rotation;
+
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use hmac::{Hmac, Mac};
 use serde::Serialize;
 use sha2::Sha256;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
+
+use self::rotation::Files;
+use crate::http::rate::Rate;
+use crate::identity::BottleKey;
 
 pub(crate) const FINDINGS_FILE: &str = "findings.jsonl";
 const KEY_FILE: &str = "fingerprint.key";
@@ -55,9 +62,21 @@ pub(crate) struct FindingRecord<'a> {
     pub(crate) exception: Option<&'a str>,
 }
 
+/// How much is written down.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AuditLimits {
+    /// Bytes of one file (`limits.findings_file_bytes`).
+    pub(crate) file_bytes: u64,
+    /// Files (`limits.findings_files`).
+    pub(crate) files: usize,
+    /// Findings of one bottle in a minute (`limits.findings_per_minute`).
+    pub(crate) per_minute: u32,
+}
+
 /// The findings file and the key its fingerprints are made with.
 pub(crate) struct Audit {
     key: [u8; KEY_BYTES],
+    quota: Rate,
     writer: Mutex<Writer>,
 }
 
@@ -66,10 +85,17 @@ impl Audit {
     ///
     /// # Errors
     /// When either cannot be read, made or protected.
-    pub(crate) fn open(dir: &Path, file_bytes: u64, files: usize) -> io::Result<Self> {
+    pub(crate) fn open(dir: &Path, limits: &AuditLimits) -> io::Result<Self> {
         let key = load_key(&dir.join(KEY_FILE))?;
-        let writer = Writer::open(dir.join(FINDINGS_FILE), file_bytes, files)?;
-        Ok(Self { key, writer: Mutex::new(writer) })
+        let (file_bytes, count) = (limits.file_bytes, limits.files);
+        let writer = Writer::open(Files { path: dir.join(FINDINGS_FILE), file_bytes, count })?;
+        let quota = Rate::new(limits.per_minute, Duration::from_secs(60));
+        Ok(Self { key, quota, writer: Mutex::new(writer) })
+    }
+
+    /// Whether one more finding of `bottle` is within its quota; it is then taken from that.
+    pub(crate) fn admit(&self, bottle: &BottleKey) -> bool {
+        self.quota.admit(bottle)
     }
 
     /// A short keyed digest of a value: equal values can be told to be equal, nothing else can be learned.
@@ -100,53 +126,27 @@ pub(crate) fn now() -> String {
 }
 
 struct Writer {
-    path: PathBuf,
+    files: Files,
     file: File,
     written: u64,
-    file_bytes: u64,
-    files: usize,
 }
 
 impl Writer {
-    fn open(path: PathBuf, file_bytes: u64, files: usize) -> io::Result<Self> {
-        let file = private().append(true).create(true).open(&path)?;
+    fn open(files: Files) -> io::Result<Self> {
+        let file = private().append(true).create(true).open(&files.path)?;
         let written = file.metadata()?.len();
-        Ok(Self { path, file, written, file_bytes, files })
+        Ok(Self { files, file, written })
     }
 
     fn append(&mut self, line: &[u8]) -> io::Result<()> {
-        if self.written + line.len() as u64 > self.file_bytes && self.written > 0 {
-            self.rotate()?;
+        if self.written + line.len() as u64 > self.files.file_bytes && self.written > 0 {
+            self.files.rotate()?;
+            self.file = private().append(true).create(true).open(&self.files.path)?;
+            self.written = 0;
         }
         self.file.write_all(line)?;
         self.written += line.len() as u64;
         Ok(())
-    }
-
-    /// `findings.jsonl` becomes `.1`, `.1` becomes `.2`, and the oldest is dropped.
-    fn rotate(&mut self) -> io::Result<()> {
-        for index in (1..self.files.saturating_sub(1)).rev() {
-            rename_if_there(&self.numbered(index), &self.numbered(index + 1))?;
-        }
-        if self.files > 1 {
-            rename_if_there(&self.path, &self.numbered(1))?;
-        }
-        self.file = private().write(true).create(true).truncate(true).open(&self.path)?;
-        self.written = 0;
-        Ok(())
-    }
-
-    fn numbered(&self, index: usize) -> PathBuf {
-        let mut name = self.path.clone().into_os_string();
-        name.push(format!(".{index}"));
-        name.into()
-    }
-}
-
-fn rename_if_there(from: &Path, to: &Path) -> io::Result<()> {
-    match fs::rename(from, to) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        other => other,
     }
 }
 
@@ -174,27 +174,69 @@ fn load_key(path: &Path) -> io::Result<[u8; KEY_BYTES]> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
+
+    fn writer(dir: &Path, file_bytes: u64, count: usize) -> Writer {
+        Writer::open(Files { path: dir.join(FINDINGS_FILE), file_bytes, count }).unwrap()
+    }
+
+    /// Every line in the files, the oldest first, and the bytes of each file.
+    fn kept(dir: &Path, count: usize) -> (Vec<String>, Vec<usize>) {
+        let numbered = (1..count).rev().map(|number| format!("{FINDINGS_FILE}.{number}"));
+        let texts = numbered.chain([FINDINGS_FILE.to_owned()]).map(|name| fs::read_to_string(dir.join(name)));
+        let texts: Vec<String> = texts.map(Result::unwrap_or_default).collect();
+        let lines = texts.iter().flat_map(|text| text.lines()).map(str::to_owned).collect();
+        (lines, texts.iter().map(String::len).collect())
+    }
 
     #[test]
     fn rotation_keeps_the_sum_bounded_and_the_newest_lines() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join(FINDINGS_FILE);
-        let mut writer = Writer::open(path.clone(), 30, 3).unwrap();
-        for index in 0..20 {
-            writer.append(format!("line {index:04}\n").as_bytes()).unwrap();
+        for count in [1, 2, 3, 5] {
+            let dir = tempfile::tempdir().unwrap();
+            let mut writer = writer(dir.path(), 1000, count);
+            for index in 0..400 {
+                writer.append(format!("{{\"bottle\":\"a\",\"n\":{index:04}}}\n").as_bytes()).unwrap();
+                let (lines, sizes) = kept(dir.path(), count);
+                assert!(sizes.iter().all(|size| *size <= 1000), "{count} files: {sizes:?}");
+                let first = 1 + index - lines.len();
+                let expected = (first..=index).map(|n| format!("{{\"bottle\":\"a\",\"n\":{n:04}}}"));
+                assert_eq!(lines, expected.collect::<Vec<_>>(), "{count} files: the newest, in order");
+            }
+            let (_, sizes) = kept(dir.path(), count);
+            assert!(sizes.iter().sum::<usize>() >= 600 * (count - 1), "{count} files are used: {sizes:?}");
+            assert_eq!(fs::read_dir(dir.path()).unwrap().count(), count, "nothing else is left");
         }
-        let all: Vec<_> =
-            fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().metadata().unwrap().len()).collect();
-        assert_eq!(all.len(), 3);
-        assert!(all.iter().sum::<u64>() <= 90);
-        assert!(fs::read_to_string(path).unwrap().ends_with("line 0019\n"));
+    }
+
+    #[test]
+    fn a_flood_from_one_bottle_pushes_no_others_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut writer = writer(dir.path(), 4000, 4);
+        let line = |bottle: &str, n: usize| format!("{{\"bottle\":\"{bottle}\",\"n\":{n:05}}}\n");
+        for n in 0..20 {
+            ["quiet", "calm"].iter().for_each(|bottle| writer.append(line(bottle, n).as_bytes()).unwrap());
+        }
+        for n in 0..5000 {
+            writer.append(line("flood", n).as_bytes()).unwrap();
+        }
+        writer.append(line("quiet", 20).as_bytes()).unwrap();
+        let (lines, sizes) = kept(dir.path(), 4);
+        let of = |bottle: &str| lines.iter().filter(|line| line.contains(bottle)).count();
+        assert_eq!((of("quiet"), of("calm")), (21, 20), "{sizes:?}");
+        assert!(
+            of("flood") > 200 && sizes.iter().all(|size| *size <= 4000),
+            "the rest is the flood's: {sizes:?}"
+        );
+        assert!(lines.iter().any(|line| line.contains("04999")), "its newest");
     }
 
     #[test]
     fn fingerprints_depend_on_value_and_key_and_survive_a_restart() {
         let dir = tempfile::tempdir().unwrap();
-        let open = |dir: &Path| Audit::open(dir, 1000, 2).unwrap();
+        let limits = AuditLimits { file_bytes: 1000, files: 2, per_minute: 10 };
+        let open = |dir: &Path| Audit::open(dir, &limits).unwrap();
         let first = open(dir.path());
         assert_eq!(first.fingerprint(b"a"), open(dir.path()).fingerprint(b"a"));
         assert_ne!(first.fingerprint(b"a"), first.fingerprint(b"b"));

@@ -9,6 +9,7 @@ use std::time::Duration;
 use decant_config::{self as config, Config, Limits};
 use decant_detectors::BuildLimits;
 
+use crate::audit::AuditLimits;
 use crate::http::upload::DrainLimits;
 use crate::inspect::InspectLimits;
 use crate::tls::{AuthoritySettings, HelloLimits, LeafSettings};
@@ -66,11 +67,11 @@ pub(crate) struct Budget {
     pub(crate) admin_connections: usize,
     pub(crate) connections: usize,
     pub(crate) connections_per_bottle: usize,
+    pub(crate) requests_per_second: u32,
     pub(crate) refusals_per_second: u32,
     pub(crate) decoder_windows_bytes: u64,
     pub(crate) blocks_remembered: usize,
-    pub(crate) findings_file_bytes: u64,
-    pub(crate) findings_files: usize,
+    pub(crate) audit: AuditLimits,
     pub(crate) shutdown_grace: Duration,
     pub(crate) reload_grace: Duration,
     pub(crate) reload_poll: Duration,
@@ -112,11 +113,15 @@ impl Budget {
             admin_connections: limits.admin_connections,
             connections: limits.connections,
             connections_per_bottle: limits.connections_per_bottle,
+            requests_per_second: limits.requests_per_second,
             refusals_per_second: limits.refusals_per_second,
             decoder_windows_bytes: limits.decoder_windows_bytes,
             blocks_remembered: limits.blocks_remembered,
-            findings_file_bytes: limits.findings_file_bytes,
-            findings_files: limits.findings_files,
+            audit: AuditLimits {
+                file_bytes: limits.findings_file_bytes,
+                files: limits.findings_files,
+                per_minute: limits.findings_per_minute,
+            },
             shutdown_grace: limits.shutdown_grace,
             reload_grace: limits.reload_grace,
             reload_poll: limits.reload_poll,

@@ -58,6 +58,11 @@ impl Bottle {
         self.ended.send_replace(true);
     }
 
+    /// Whether the bottle has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        *self.ended.borrow()
+    }
+
     /// Returns once the bottle has ended.
     pub(crate) async fn ended(&self) {
         // The sender lives as long as the bottle, so the wait cannot fail.

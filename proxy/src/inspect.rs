@@ -14,6 +14,7 @@ mod hold;
 mod inspector;
 mod layer;
 mod seam;
+mod signed;
 mod verdict;
 mod windows;
 

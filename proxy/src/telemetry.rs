@@ -1,30 +1,35 @@
 //! Metrics: every series the gateway exports, by name.
 //!
-//! Owns the registry. Invariant: label values are bounded. Bottles beyond `metrics_bottles` fold into `other`,
-//! detectors and reasons come from closed sets, and nothing is labelled by host, path or value. Series are touched
-//! at message ends or batched per poll, never per byte.
+//! Owns the registry. Invariant: label values are bounded. Bottles beyond `metrics.bottles`, and those that have ended, fold
+//! into `other`, detectors and reasons come from closed sets, and nothing is labelled by host, path or value. Series are
+//! touched at message ends or batched per poll, never per byte.
 
-use std::collections::HashSet;
-use std::sync::{Mutex, PoisonError};
+mod bottles;
+mod log;
+
+use std::sync::Arc;
 
 use prometheus::{
     Encoder, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
     TextEncoder,
 };
 
-use decant_config::{LogFormat, LogLevel};
-use tracing_subscriber::filter::{LevelFilter, Targets};
-use tracing_subscriber::fmt;
-use tracing_subscriber::layer::SubscriberExt as _;
-use tracing_subscriber::util::SubscriberInitExt as _;
-
+use self::bottles::{BottleCounters, ByBottle, Collecting};
+pub(crate) use self::log::{init_log, write_line};
 use crate::http::refusal::Reason;
+use crate::identity::{Bottle, BottleKey};
 
 /// Buckets of request and upstream durations, in seconds: from a cached answer to a long model reply.
 const SECONDS: [f64; 12] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 120.0, 600.0];
 
-/// The label of bottles beyond the bound.
-const OTHER: &str = "other";
+/// Findings that could not be written, each of which blocked.
+pub(crate) const FINDINGS_LOG: &str = "findings";
+
+/// Findings beyond a bottle's quota, each judged like any other.
+pub(crate) const FINDINGS_QUOTA: &str = "findings_quota";
+
+/// Lines that could not be written to stderr.
+const STDERR_LOG: &str = "stderr";
 
 /// A series by its name, what is said of it, and its labels.
 struct Series {
@@ -33,11 +38,18 @@ struct Series {
     labels: &'static [&'static str],
 }
 
-const EXCHANGES: Series = Series {
-    name: "decant_exchanges_total",
-    help: "Exchanges, by verdict.",
-    labels: &["policy", "bottle", "verdict"],
-};
+/// The counters that name a bottle, by index.
+const BY_BOTTLE: &[ByBottle] = &[
+    ByBottle {
+        name: "decant_exchanges_total",
+        help: "Exchanges, by verdict.",
+        labels: &["policy", "verdict"],
+    },
+    ByBottle { name: "decant_blocks_total", help: "Refusals, by reason.", labels: &["reason"] },
+];
+const EXCHANGES: usize = 0;
+const BLOCKS: usize = 1;
+
 const EXCHANGE_SECONDS: Series =
     Series { name: "decant_exchange_seconds", help: "Request head to last byte of the answer.", labels: &[] };
 const UPSTREAM_SECONDS: Series = Series {
@@ -57,8 +69,6 @@ const FINDINGS: Series = Series {
     help: "Findings, by action.",
     labels: &["detector", "direction", "action"],
 };
-const BLOCKS: Series =
-    Series { name: "decant_blocks_total", help: "Refusals, by reason.", labels: &["bottle", "reason"] };
 const CONNECTIONS: Series =
     Series { name: "decant_connections", help: "Open connections.", labels: &["side"] };
 const UPSTREAM_ERRORS: Series =
@@ -97,10 +107,7 @@ const WORKER_UP: Series = Series { name: "decant_worker_up", help: "Whether a wo
 /// All metrics of one worker.
 pub(crate) struct Metrics {
     registry: Registry,
-    bottles: Mutex<HashSet<String>>,
-    bottles_max: usize,
-    /// Exchanges by policy, bottle and verdict.
-    pub(crate) exchanges: IntCounterVec,
+    by_bottle: Arc<BottleCounters>,
     /// From the request's head to the last byte of the answer.
     pub(crate) exchange_seconds: Histogram,
     /// From the request's head sent upstream to the answer's head.
@@ -111,8 +118,6 @@ pub(crate) struct Metrics {
     pub(crate) held_bytes: IntGaugeVec,
     /// Findings by detector, direction and action.
     pub(crate) findings: IntCounterVec,
-    /// Refusals by bottle and reason.
-    pub(crate) blocks: IntCounterVec,
     /// Open connections by side.
     pub(crate) connections: IntGaugeVec,
     /// Upstream failures by cause.
@@ -136,17 +141,17 @@ impl Metrics {
     /// Registers every series; those with a closed label set start at zero.
     pub(crate) fn new(bottles_max: usize, pack: &str) -> Result<Self, prometheus::Error> {
         let r = Registry::new();
+        let by_bottle = Arc::new(BottleCounters::new(BY_BOTTLE, bottles_max)?);
+        r.register(Box::new(Collecting(by_bottle.clone())))?;
         let metrics = Self {
             exceptions: gauges(&r, &EXCEPTIONS)?,
             ca_not_after: gauge(&r, &CA_NOT_AFTER)?,
             resident: gauge(&r, &RESIDENT)?,
-            exchanges: counters(&r, &EXCHANGES)?,
             exchange_seconds: histogram(&r, &EXCHANGE_SECONDS)?,
             upstream_seconds: histogram(&r, &UPSTREAM_SECONDS)?,
             body_bytes: counters(&r, &BODY_BYTES)?,
             held_bytes: gauges(&r, &HELD_BYTES)?,
             findings: counters(&r, &FINDINGS)?,
-            blocks: counters(&r, &BLOCKS)?,
             connections: gauges(&r, &CONNECTIONS)?,
             upstream_errors: counters(&r, &UPSTREAM_ERRORS)?,
             shed: counters(&r, &SHED)?,
@@ -155,8 +160,7 @@ impl Metrics {
             reloads: counters(&r, &RELOADS)?,
             config_info: gauges(&r, &CONFIG_INFO)?,
             watch: gauge(&r, &WATCH)?,
-            bottles: Mutex::default(),
-            bottles_max,
+            by_bottle,
             registry: r,
         };
         metrics.start_at_zero();
@@ -183,7 +187,12 @@ impl Metrics {
         for result in ["ok", "refused"] {
             self.reloads.with_label_values(&[result]).inc_by(0);
         }
-        self.log_dropped.with_label_values(&["findings"]).inc_by(0);
+        for log in [FINDINGS_LOG, FINDINGS_QUOTA, STDERR_LOG] {
+            self.log_dropped.with_label_values(&[log]).inc_by(0);
+        }
+        for action in ["live", "expired"] {
+            self.exceptions.with_label_values(&[action]).set(0);
+        }
     }
 
     /// Which configuration is in force.
@@ -217,27 +226,26 @@ impl Metrics {
         self.ca_not_after.set(unix);
     }
 
-    /// The label for `bottle`: its own name while there is room, else `other`.
-    pub(crate) fn bottle_label<'a>(&self, bottle: &'a str) -> &'a str {
-        let mut known = self.bottles.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.contains(bottle) {
-            return bottle;
-        }
-        if known.len() >= self.bottles_max {
-            return OTHER;
-        }
-        known.insert(bottle.to_owned());
-        bottle
+    /// Counts one exchange of `bottle`.
+    pub(crate) fn exchanged(&self, bottle: &Bottle, policy: &str, verdict: &str) {
+        self.by_bottle.count(EXCHANGES, Some(bottle), &[policy, verdict]);
     }
 
-    /// Counts one refusal.
-    pub(crate) fn blocked(&self, bottle: &str, reason: Reason) {
-        self.blocks.with_label_values(&[self.bottle_label(bottle), reason.as_str()]).inc();
+    /// Counts one refusal; `bottle` is none where the client is no bottle's.
+    pub(crate) fn blocked(&self, bottle: Option<&Bottle>, reason: Reason) {
+        self.by_bottle.count(BLOCKS, bottle, &[reason.as_str()]);
+    }
+
+    /// Folds the series of a bottle that has ended into those of `other`.
+    pub(crate) fn fold(&self, bottle: &BottleKey) {
+        self.by_bottle.fold(bottle);
     }
 
     /// The exposition text (Prometheus text format 0.0.4).
     pub(crate) fn render(&self) -> Vec<u8> {
         self.resident.set(resident_bytes().unwrap_or(0));
+        let lost = self.log_dropped.with_label_values(&[STDERR_LOG]);
+        lost.inc_by(log::lost().saturating_sub(lost.get()));
         let mut text = Vec::new();
         // Encoding into a Vec fails only for a family without metrics, and those are left out below.
         let families: Vec<_> =
@@ -279,31 +287,6 @@ fn histogram(r: &Registry, series: &Series) -> Result<Histogram, prometheus::Err
     let histogram = Histogram::with_opts(options)?;
     r.register(Box::new(histogram.clone()))?;
     Ok(histogram)
-}
-
-/// Starts the log on stderr, as `log` asks for. Called once, by the process that runs the gateway.
-pub(crate) fn init_log(log: &decant_config::Log) {
-    let level = match log.level {
-        LogLevel::Error => LevelFilter::ERROR,
-        LogLevel::Warn => LevelFilter::WARN,
-        LogLevel::Info => LevelFilter::INFO,
-        LogLevel::Debug => LevelFilter::DEBUG,
-        LogLevel::Trace => LevelFilter::TRACE,
-    };
-    // Other crates' lines can carry heads and addresses; only warnings of theirs are let through.
-    let filter = Targets::new()
-        .with_target("decant", level)
-        .with_target("decant_proxy", level)
-        .with_default(LevelFilter::WARN);
-    let registry = tracing_subscriber::registry().with(filter);
-    let output = fmt::layer().with_writer(std::io::stderr);
-    let begun = match log.format {
-        LogFormat::Json => registry.with(output.json().flatten_event(true)).try_init(),
-        LogFormat::Text => registry.with(output.with_ansi(false)).try_init(),
-    };
-    if let Err(error) = begun {
-        eprintln!("decant: the log could not be started: {error}");
-    }
 }
 
 /// A gauge held up by one for as long as this lives.
@@ -354,13 +337,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bottles_beyond_the_bound_fold_into_other() {
+    fn the_exposition_names_what_was_counted() {
         let metrics = Metrics::new(2, "1").unwrap();
-        let labels: Vec<&str> = ["a", "b", "c", "a", "d"].iter().map(|b| metrics.bottle_label(b)).collect();
-        assert_eq!(labels, ["a", "b", OTHER, "a", OTHER]);
-        metrics.blocked("c", Reason::Policy);
+        metrics.blocked(None, Reason::Policy);
         let text = String::from_utf8(metrics.render()).unwrap();
-        assert!(text.contains("decant_blocks_total{bottle=\"other\",reason=\"policy\"} 1"), "{text}");
+        assert!(text.contains("decant_blocks_total{bottle=\"unknown\",reason=\"policy\"} 1"), "{text}");
+        assert!(text.contains("# TYPE decant_blocks_total counter"), "{text}");
         assert!(text.contains("decant_memory_resident_bytes "));
     }
 }

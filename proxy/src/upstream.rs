@@ -49,7 +49,7 @@ pub(crate) use exchange::{RequestBody, UpstreamBody};
 pub(crate) use guard::AddressSettings;
 pub(crate) use pool::PoolSettings;
 pub(crate) use resolver::{NameServers, ResolverError, ResolverSettings};
-pub(crate) use splice::{SpliceSettings, splice};
+pub(crate) use splice::{SpliceEnd, SpliceSettings, Spliced, splice};
 pub(crate) use tls::{Roots, RootsError, UpstreamTlsSettings};
 
 /// A pool is swept this often within the time that a connection may be idle.

@@ -5,7 +5,9 @@
 //! skipping body; whatever stops an exchange before the answer's head becomes a [`Refusal`] the client can read.
 
 mod judge;
+mod line;
 mod record;
+mod shown;
 mod tracked;
 
 use std::sync::Arc;
@@ -19,17 +21,20 @@ use hyper::body::Incoming;
 use hyper::ext::ReasonPhrase;
 
 pub(crate) use self::record::{Exchange, log_refused, shown_method};
+pub(crate) use self::shown::authority as shown_authority;
 use self::tracked::Tracked;
 use super::refusal::{Reason, Refusal};
 use super::upload::Upload;
 use super::{head, internal, serve};
-use crate::app::RuleBook;
 use crate::identity::Bottle;
 use crate::inspect::{Blocked, BodyError, Direction, InspectBody};
 use crate::listen::Connection;
 use crate::policy::{Authorized, Grant, Head, Route, Side, Verdict};
 use crate::target::{Host, Scheme, Target};
 use crate::upstream::{UpstreamBody, UpstreamError, UpstreamErrorKind};
+
+/// Why the bytes of a body are skipped where a route runs no detector on them.
+const NO_DETECTORS: &str = "no detectors";
 
 /// Who asks.
 #[derive(Clone)]
@@ -66,6 +71,9 @@ pub(crate) async fn run(
     if party.probe {
         return serve::refuse(connection, Some(&party.bottle), request, &probe_elsewhere());
     }
+    if !connection.gateway.requests.admit(&party.bottle.key) {
+        return serve::refuse(connection, Some(&party.bottle), request, &too_often(connection, target));
+    }
     let h1 = request.version() != Version::HTTP_2;
     let (parts, body) = request.into_parts();
     let exchange = Exchange::begin(connection, &party.bottle, target, &parts);
@@ -80,6 +88,15 @@ pub(crate) async fn run(
 /// The probe asked for something else than the gateway's own host.
 pub(super) fn probe_elsewhere() -> Refusal {
     Refusal::new(Reason::Identity, "the probe reaches the gateway's own host alone")
+}
+
+/// The bottle asks more often than it may.
+fn too_often(connection: &Connection, target: &Target) -> Refusal {
+    let most = connection.gateway.budget.requests_per_second;
+    Refusal::new(Reason::Rate, format!("the bottle makes more than {most} requests a second"))
+        .limit(u64::from(most), "limits.requests_per_second")
+        .host(target.host.to_string())
+        .hint("wait a second, and make fewer requests at a time")
 }
 
 /// What the form of a refusal depends on.
@@ -109,7 +126,9 @@ async fn forward(
         sent = exchange.gateway.upstreams.send(&exchange.bottle.key, &grant.target, request) => sent,
         () = exchange.idle() => return Err(silent(exchange)),
     };
-    exchange.gateway.metrics.upstream_seconds.observe(started.elapsed().as_secs_f64());
+    let seconds = started.elapsed().as_secs_f64();
+    exchange.gateway.metrics.upstream_seconds.observe(seconds);
+    exchange.state().upstream_seconds = Some(seconds);
     match sent {
         Ok(response) => respond(exchange, &grant, response).await,
         Err(error) => Err(exchange.take_block().unwrap_or_else(|| upstream_refusal(exchange, &error))),
@@ -165,13 +184,17 @@ async fn request_body(
         return Ok(Empty::new().map_err(|never| match never {}).boxed_unsync());
     }
     if side.selection.is_empty() {
+        exchange.skips(Direction::Request, NO_DETECTORS);
         return Ok(InspectBody::pass(upload, Direction::Request, exchange.clone()).boxed_unsync());
     }
     let plan = exchange.body_plan(&parts.headers, Direction::Request, side)?;
     let mut body = InspectBody::new(upload, &plan);
     match body.prime().await {
         Ok(()) => Ok(body.boxed_unsync()),
-        Err(error) => Err(exchange.take_block().unwrap_or_else(|| client_failed(&error))),
+        Err(error) => Err(exchange.take_block().unwrap_or_else(|| {
+            exchange.aborted_by("client");
+            client_failed(&error)
+        })),
     }
 }
 
@@ -234,7 +257,10 @@ async fn respond(
     scan_response_head(exchange, &mut parts, side).map_err(|blocked| exchange.refusal(&blocked))?;
     let mut body = response_body(exchange, &parts.headers, body, side)?;
     if let Err(error) = body.prime().await {
-        return Err(exchange.take_block().unwrap_or_else(|| broken_answer(exchange, &error)));
+        return Err(exchange.take_block().unwrap_or_else(|| {
+            exchange.aborted_by("upstream");
+            broken_answer(exchange, &error)
+        }));
     }
     head::strip_hop_by_hop(&mut parts.headers);
     exchange.set_status(parts.status);
@@ -248,6 +274,7 @@ fn response_body(
     side: &Side,
 ) -> Result<InspectBody<AnswerBody>, Refusal> {
     if body.is_end_stream() || side.selection.is_empty() {
+        exchange.skips(Direction::Response, NO_DETECTORS);
         return Ok(InspectBody::pass(body, Direction::Response, exchange.clone()));
     }
     Ok(InspectBody::new(body, &exchange.body_plan(headers, Direction::Response, side)?))
@@ -282,8 +309,11 @@ fn broken_answer(exchange: &Exchange, error: &BodyError) -> Refusal {
         .proxy_error("http_response_incomplete")
 }
 
-fn upstream_refusal(exchange: &Exchange, error: &UpstreamError) -> Refusal {
+pub(super) fn upstream_refusal(exchange: &Exchange, error: &UpstreamError) -> Refusal {
     exchange.gateway.metrics.upstream_errors.with_label_values(&[error.proxy_error()]).inc();
+    if matches!(error.kind(), UpstreamErrorKind::RequestBody) {
+        exchange.aborted_by("client");
+    }
     let (reason, status) = match error.kind() {
         UpstreamErrorKind::AddressRefused(..) => (Reason::Address, StatusCode::FORBIDDEN),
         _ if error.is_timeout() => (Reason::Upstream, StatusCode::GATEWAY_TIMEOUT),
@@ -294,16 +324,8 @@ fn upstream_refusal(exchange: &Exchange, error: &UpstreamError) -> Refusal {
 }
 
 /// Scans the host of a tunnel that will not be opened; `None` when nothing in it stops the tunnel.
-pub(super) fn scan_host(
-    connection: &Connection,
-    party: &Party,
-    book: &Arc<RuleBook>,
-    target: &Authorized<Target>,
-    route: &Arc<Route>,
-) -> Option<Refusal> {
-    let exchange = Exchange::for_tunnel(connection, &party.bottle, book, target, route);
-    let Host::Name(name) = &target.host else { return None };
-    let scan = exchange.head_scan(Direction::Request, &route.request, &HeaderMap::new());
-    let scanned = scan.host(name);
+pub(super) fn scan_host(exchange: &Exchange, route: &Route) -> Option<Refusal> {
+    let Host::Name(name) = &exchange.target.host else { return None };
+    let scanned = exchange.head_scan(Direction::Request, &route.request, &HeaderMap::new()).host(name);
     scanned.err().map(|blocked| exchange.refuse(exchange.refusal(&blocked)))
 }

@@ -7,7 +7,7 @@
 use bytes::Bytes;
 use http::header::{
     ACCEPT, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue,
-    PROXY_AUTHENTICATE, USER_AGENT,
+    PROXY_AUTHENTICATE, RETRY_AFTER, USER_AGENT,
 };
 use http::{Response, StatusCode};
 use hyper::ext::ReasonPhrase;
@@ -35,6 +35,8 @@ pub(crate) enum Reason {
     Overlong,
     /// No route allows it.
     Policy,
+    /// The bottle asks more often than it may.
+    Rate,
     /// A coded body that cannot be decoded within the limits.
     Undecodable,
     /// A protocol switch.
@@ -46,7 +48,7 @@ pub(crate) enum Reason {
 impl Reason {
     /// Every reason.
     #[cfg(test)]
-    pub(crate) const ALL: [Self; 12] = [
+    pub(crate) const ALL: [Self; 13] = [
         Self::Address,
         Self::Authority,
         Self::Detector,
@@ -56,6 +58,7 @@ impl Reason {
         Self::Opaque,
         Self::Overlong,
         Self::Policy,
+        Self::Rate,
         Self::Undecodable,
         Self::Upgrade,
         Self::Upstream,
@@ -73,6 +76,7 @@ impl Reason {
             Self::Opaque => "opaque",
             Self::Overlong => "overlong",
             Self::Policy => "policy",
+            Self::Rate => "rate",
             Self::Undecodable => "undecodable",
             Self::Upgrade => "upgrade",
             Self::Upstream => "upstream",
@@ -91,6 +95,7 @@ impl Reason {
             Self::Authority => StatusCode::MISDIRECTED_REQUEST,
             Self::Undecodable => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::Limit => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Rate => StatusCode::TOO_MANY_REQUESTS,
             Self::Upstream => StatusCode::BAD_GATEWAY,
             Self::Upgrade => StatusCode::NOT_IMPLEMENTED,
             Self::Address
@@ -107,7 +112,7 @@ impl Reason {
         match self {
             Self::Address => "destination_ip_prohibited",
             Self::Framing => "http_request_error",
-            Self::Limit => "connection_limit_reached",
+            Self::Limit | Self::Rate => "connection_limit_reached",
             Self::Policy | Self::Detector | Self::Identity | Self::Opaque | Self::Overlong => {
                 "http_request_denied"
             }
@@ -199,6 +204,11 @@ impl Refusal {
         self.host.is_some()
     }
 
+    /// The host that it names.
+    pub(crate) fn host_name(&self) -> Option<&str> {
+        self.host.as_deref()
+    }
+
     /// The limit that was reached and the setting that moves it.
     pub(crate) fn limit(mut self, limit: u64, setting: &'static str) -> Self {
         self.limit = Some(limit);
@@ -273,6 +283,10 @@ impl Refusal {
                 PROXY_AUTHENTICATE,
                 HeaderValue::from_static("Basic realm=\"decant\", Bearer realm=\"decant\""),
             );
+        }
+        if self.code() == StatusCode::TOO_MANY_REQUESTS {
+            // The rate is by the second.
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }
         let length = response.body().len();
         response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(length));

@@ -230,15 +230,15 @@ async fn inner_request(tunnel: &Arc<Tunnel>, mut request: Request<Incoming>) -> 
 /// What speaks against a request before it is looked at: its bottle, its tunnel, or the names in it.
 fn judge_tunnel(tunnel: &Tunnel, request: &Request<Incoming>) -> Result<Party, Refusal> {
     let party = party_now(tunnel)?;
-    let denied = tunnel.refusal.as_ref().is_some_and(|refusal| refusal.reason == Reason::Policy);
-    match &tunnel.refusal {
+    let refusal = match &tunnel.refusal {
         // A reload may have allowed by now what policy refused when the tunnel was opened.
-        Some(_) if denied => match tunnel::denial(&tunnel.connection, &party, &tunnel.target) {
-            Some(refusal) => return Err(refusal),
-            None => {}
-        },
-        Some(refusal) => return Err(refusal.clone()),
-        None => {}
+        Some(refusal) if refusal.reason == Reason::Policy => {
+            tunnel::denial(&tunnel.connection, &party, &tunnel.target)
+        }
+        other => other.clone(),
+    };
+    if let Some(refusal) = refusal {
+        return Err(refusal);
     }
     check_authority(&tunnel.target, request)?;
     Ok(party)
@@ -287,19 +287,30 @@ pub(super) fn refuse(
     request: Request<Incoming>,
     refusal: &Refusal,
 ) -> Response<ResponseBody> {
+    let refusal = note_refused(connection, bottle, request.method(), refusal);
+    let h1 = request.version() != Version::HTTP_2;
+    let (parts, body) = request.into_parts();
+    drop(Upload::new(body, connection.gateway.budget.upload));
+    full(refusal.response(&parts.headers, h1))
+}
+
+/// Counts and logs a refusal that no exchange stands behind, and completes it for the client.
+pub(super) fn note_refused(
+    connection: &Connection,
+    bottle: Option<&Arc<Bottle>>,
+    method: &Method,
+    refusal: &Refusal,
+) -> Refusal {
     let gateway = &connection.gateway;
     let name = bottle.map_or("unknown", |bottle| &*bottle.key.name);
     let id = gateway.request_id();
-    gateway.metrics.blocked(name, refusal.reason);
+    gateway.metrics.blocked(bottle.map(Arc::as_ref), refusal.reason);
     let refusal = refusal.clone().for_exchange(name, &id);
-    exchange::log_refused(&id, name, request.method(), &refusal, connection.client());
+    exchange::log_refused(connection, (&id, name), method, &refusal);
     if let Some(bottle) = bottle {
-        gateway.blocks.note(&bottle.key, request.method(), refusal.clone());
+        gateway.blocks.note(&bottle.key, method, refusal.clone());
     }
-    let h1 = request.version() != Version::HTTP_2;
-    let (parts, body) = request.into_parts();
-    drop(Upload::new(body, gateway.budget.upload));
-    full(refusal.response(&parts.headers, h1))
+    refusal
 }
 
 /// A whole answer of the gateway's own.

@@ -7,19 +7,19 @@
 use std::sync::Arc;
 
 use decant_config::Mode;
-use http::{Request, Response};
+use http::{Method, Request, Response};
 use hyper::body::Incoming;
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
-use super::exchange::{self, Party, ResponseBody};
+use super::exchange::{self, Exchange, Party, ResponseBody};
 use super::presence::Watched;
 use super::refusal::{Reason, Refusal};
 use super::serve::{self, Tunnel};
 use crate::listen::{Connection, while_alive};
-use crate::policy::{Authorized, HostVerdict, Route};
+use crate::policy::{Authorized, HostVerdict};
 use crate::target::{Host, Scheme, Target};
 use crate::tls::{self, Hello, Opening, Prefixed};
 use crate::upstream;
@@ -29,7 +29,7 @@ enum Intent {
     /// Opened; every request in it is refused if there is a refusal.
     Open(Option<Box<Refusal>>),
     /// Passed on unopened.
-    Splice(Authorized<Target>, Arc<Route>),
+    Splice(Authorized<Target>, Arc<Exchange>),
 }
 
 /// Answers a CONNECT and leaves the tunnel to a task of its own (it outlives the request; bounded by its connection's
@@ -95,8 +95,9 @@ fn decide(connection: &Connection, party: &Party, target: &Target) -> Intent {
     }
     match book.policy_or_nothing(&party.bottle).host(target) {
         HostVerdict::Passthrough(target, route) => {
-            match exchange::scan_host(connection, party, &book, &target, &route) {
-                None => Intent::Splice(target, route),
+            let exchange = Exchange::for_tunnel(connection, &party.bottle, &book, &target, &route);
+            match exchange::scan_host(&exchange, &route) {
+                None => Intent::Splice(target, exchange),
                 Some(refusal) => refused(refusal),
             }
         }
@@ -180,8 +181,8 @@ async fn run(upgraded: Upgraded, connection: Arc<Connection>, party: Party, targ
     )
     .await;
     match (opening, intent) {
-        (Ok(Opening::Tls(hello)), Intent::Splice(target, route)) => {
-            splice(hello, &connection, &party, &target, &route).await;
+        (Ok(Opening::Tls(hello)), Intent::Splice(target, exchange)) => {
+            splice(hello, &target, &exchange).await;
         }
         (Ok(Opening::Tls(hello)), Intent::Open(refusal)) => {
             open_tls(hello, connection, party, target, refusal.map(|refusal| *refusal)).await;
@@ -189,18 +190,22 @@ async fn run(upgraded: Upgraded, connection: Arc<Connection>, party: Party, targ
         (Ok(Opening::Http(io)), intent) => open_plain(io, connection, party, target, intent).await,
         (Ok(Opening::Silent(_) | Opening::Unknown(_)), _) => opaque(&connection, &party, &target),
         (Err(error), _) => {
-            tracing::info!(bottle = %party.bottle.key.name, %target, %error, "a tunnel ended before its first request");
+            let target = shown(&connection, &target);
+            tracing::info!(bottle = %party.bottle.key.name, target, %error, "a tunnel ended before its first request");
         }
     }
 }
 
 /// Neither TLS nor HTTP: nothing that could be looked into, and nothing to answer in.
 fn opaque(connection: &Connection, party: &Party, target: &Target) {
-    connection.gateway.metrics.blocked(&party.bottle.key.name, Reason::Opaque);
-    tracing::warn!(
-        bottle = %party.bottle.key.name, %target,
-        "a tunnel was closed: it began with neither TLS nor HTTP"
-    );
+    let refusal = Refusal::new(Reason::Opaque, "the tunnel began with neither TLS nor HTTP");
+    let refusal = refusal.host(target.host.to_string());
+    serve::note_refused(connection, Some(&party.bottle), &Method::CONNECT, &refusal);
+}
+
+/// The target as it may be written down: nothing has scanned it yet.
+fn shown(connection: &Connection, target: &Target) -> String {
+    exchange::shown_authority(&connection.gateway.book(), target)
 }
 
 /// Ends the client's TLS and serves what is inside.
@@ -225,7 +230,8 @@ async fn open_tls(
     let config = match gateway.leaves.server_config(&party.bottle.key, &name) {
         Ok(config) => config,
         Err(error) => {
-            tracing::error!(%target, %error, "no leaf certificate");
+            let target = shown(&connection, &target);
+            tracing::error!(target, %error, "no leaf certificate");
             return;
         }
     };
@@ -238,7 +244,8 @@ async fn open_tls(
             Box::pin(serve::inner(stream, Arc::new(Tunnel { connection, party, target, refusal }), h2)).await;
         }
         Err(error) => {
-            tracing::warn!(bottle = %party.bottle.key.name, %target, %error, "a tunnel ended in its handshake");
+            let target = shown(&connection, &target);
+            tracing::warn!(bottle = %party.bottle.key.name, target, %error, "a tunnel ended in its handshake");
         }
     }
 }
@@ -262,35 +269,19 @@ async fn open_plain(
 }
 
 /// Passes bytes on unopened, if the ClientHello names the tunnel's target; counted as skipped.
-async fn splice(
-    hello: Hello<TcpStream>,
-    connection: &Connection,
-    party: &Party,
-    target: &Authorized<Target>,
-    route: &Route,
-) {
-    let gateway = &connection.gateway;
-    let bottle = &party.bottle.key;
+async fn splice(hello: Hello<TcpStream>, target: &Authorized<Target>, exchange: &Arc<Exchange>) {
+    let gateway = &exchange.gateway;
     if !hello.server_name().is_some_and(|sni| target.is_served_as(&sni)) {
-        gateway.metrics.blocked(&bottle.name, Reason::Authority);
-        tracing::warn!(bottle = %bottle.name, target = %**target, "passthrough refused: the ClientHello does not name the target");
-        return;
+        return exchange.end_tunnel(Refusal::new(
+            Reason::Authority,
+            "the ClientHello does not name the target of the tunnel",
+        ));
     }
     let upstream = match gateway.upstreams.dial(target).await {
         Ok(stream) => stream,
-        Err(error) => {
-            gateway.metrics.upstream_errors.with_label_values(&[error.proxy_error()]).inc();
-            tracing::warn!(bottle = %bottle.name, target = %**target, %error, "passthrough failed");
-            return;
-        }
+        Err(error) => return exchange.end_tunnel(exchange::upstream_refusal(exchange, &error)),
     };
     let (opening, client) = hello.into_raw();
     let moved = upstream::splice(Prefixed::new(opening, client), upstream, gateway.budget.splice).await;
-    for (counters, bytes) in [(&gateway.request_bytes, moved.sent), (&gateway.response_bytes, moved.received)]
-    {
-        counters.received.inc_by(bytes);
-        counters.released.inc_by(bytes);
-        counters.skipped.inc_by(bytes);
-    }
-    tracing::info!(bottle = %bottle.name, target = %**target, route = %route.name, sent = moved.sent, received = moved.received, end = %moved.end, "passthrough ended");
+    exchange.passed_through(&moved);
 }

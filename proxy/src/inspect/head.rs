@@ -16,12 +16,13 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use decant_detectors::{Confidence, Event, RuleSet, Selection};
 use http::header::{
     AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, EXPECT, HOST,
-    PROXY_AUTHORIZATION, SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    LOCATION, PROXY_AUTHORIZATION, SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 
 use super::layer::{Case, Layer, Writable};
 use super::seam::{FILL, Seam};
+use super::signed::Signed;
 use super::verdict::{
     Blocked, Counts, Direction, Fixed, Hit, Judge, Ruling, Step, Surface, Trouble, TroubleKind, View,
 };
@@ -95,14 +96,14 @@ impl HeadScan<'_> {
         headers: &HeaderMap,
     ) -> Result<Overwrites, Blocked> {
         let mut desk = self.desk();
-        if is_extension(method) {
-            desk.scan(&self.case(Surface::Method, None), View::RAW, method.as_str().as_bytes())?;
-        }
         if let Some(authority) = uri.authority() {
             self.part_of_url(authority.as_str(), &mut desk)?;
         }
         if let Some(path_and_query) = uri.path_and_query() {
             self.part_of_url(path_and_query.as_str(), &mut desk)?;
+        }
+        if is_extension(method) {
+            desk.scan(&self.case(Surface::Method, None), View::RAW, method.as_str().as_bytes())?;
         }
         self.fields(None, headers, &mut desk)
     }
@@ -144,17 +145,22 @@ impl HeadScan<'_> {
         desk.scan(&self.case(Surface::Url, None), View::RAW, name.to_ascii_uppercase().as_bytes())
     }
 
+    /// Scans a path by itself.
+    pub(crate) fn path(&self, path: &str) -> Result<(), Blocked> {
+        self.part_of_url(path, &mut self.desk())
+    }
+
     /// Scans part of a URL, as it came and with its percent-encoding undone.
     fn part_of_url(&self, text: &str, desk: &mut Desk) -> Result<(), Blocked> {
         let case = self.case(Surface::Url, None);
         let mut bytes = Cow::Borrowed(text.as_bytes());
         let mut view = View::RAW;
-        desk.scan(&case, view, &bytes)?;
+        desk.scan_url(&case, view, &bytes)?;
         for _ in 0..PERCENT_ROUNDS {
             let Some(decoded) = percent_decoded(&bytes) else { break };
             bytes = Cow::Owned(decoded);
             view = view.then(Step::Percent);
-            desk.scan(&case, view, &bytes)?;
+            desk.scan_url(&case, view, &bytes)?;
         }
         match percent_decoded(&bytes) {
             None => Ok(()),
@@ -193,6 +199,10 @@ impl HeadScan<'_> {
         value: &HeaderValue,
         desk: &mut Desk,
     ) -> Result<(), Blocked> {
+        let judge =
+            Signed { judge: case.judge, url: value.as_bytes(), base: name.as_str().len() + COLON.len() };
+        let signed = Case { judge: &judge, ..*case };
+        let case = if *name == LOCATION { &signed } else { case };
         desk.scan_line(case, &[name.as_str().as_bytes(), COLON, value.as_bytes()])?;
         match basic_credentials(name, value) {
             Some(credentials) => desk.scan(case, View::RAW.then(Step::Base64), &credentials),
@@ -259,6 +269,12 @@ struct Desk {
 impl Desk {
     fn scan(&mut self, case: &Case<'_>, view: View, text: &[u8]) -> Result<(), Blocked> {
         self.layer.whole(text, view, case, &mut self.events)
+    }
+
+    /// Scans part of a URL; what is found in its signature is marked so.
+    fn scan_url(&mut self, case: &Case<'_>, view: View, url: &[u8]) -> Result<(), Blocked> {
+        let judge = Signed { judge: case.judge, url, base: 0 };
+        self.scan(&Case { judge: &judge, ..*case }, view, url)
     }
 
     /// Scans `pieces` as one text, as it came.

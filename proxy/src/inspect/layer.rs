@@ -62,6 +62,7 @@ impl Case<'_> {
             place: self.place(view, finding.start),
             length: finding.end - finding.start,
             confidence: finding.confidence,
+            signed: false,
             fixed: match view {
                 View::RAW if finding.start >= self.writable.from => None,
                 View::RAW => Some(self.writable.before),

@@ -13,6 +13,8 @@ use std::sync::Arc;
 use decant_detectors::{Confidence, RuleId};
 use http::HeaderName;
 
+use super::InspectLimits;
+
 /// Which half of an exchange a byte belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Direction {
@@ -195,6 +197,8 @@ pub(crate) struct Hit {
     pub(crate) confidence: Confidence,
     /// Why it cannot be overwritten; `None` where it can.
     pub(crate) fixed: Option<Fixed>,
+    /// It lies inside the signature of a complete signed URL.
+    pub(crate) signed: bool,
 }
 
 /// Why bytes could not be inspected to the end.
@@ -236,7 +240,9 @@ impl TroubleKind {
     /// The `reason` of a problem document.
     pub(crate) const fn reason(&self) -> &'static str {
         match self {
-            Self::Overlong(_) | Self::Crowded(_) | Self::Held | Self::Redactions => "overlong",
+            Self::Overlong(_) | Self::Crowded(_) | Self::Held | Self::Redactions | Self::Trailers => {
+                "overlong"
+            }
             Self::Windows => "limit",
             _ => "undecodable",
         }
@@ -254,6 +260,20 @@ impl TroubleKind {
             Self::Held => Some("limits.hold_bytes"),
             Self::Trailers => Some("limits.trailer_bytes"),
             Self::Redactions => Some("limits.redactions"),
+            _ => None,
+        }
+    }
+
+    /// The limit that was reached, as `limits` have it; `None` where that is no number of theirs.
+    pub(crate) fn limit(&self, limits: &InspectLimits) -> Option<u64> {
+        match self {
+            Self::Window(Step::Brotli) => Some(limits.brotli_window_bytes),
+            Self::Window(_) => Some(limits.zstd_window_bytes),
+            Self::Ratio => Some(limits.decode_ratio),
+            Self::HiddenRoom(_) => Some(limits.hidden_room_bytes as u64),
+            Self::Held => Some(limits.hold_bytes as u64),
+            Self::Trailers => Some(limits.trailer_bytes as u64),
+            Self::Redactions => Some(limits.redactions as u64),
             _ => None,
         }
     }

@@ -8,11 +8,12 @@ use std::sync::Arc;
 
 use decant_config::{BlockOrPass, MatchAction, Severity};
 use decant_detectors::Confidence;
-use http::HeaderMap;
+use http::{HeaderMap, StatusCode};
 
 use super::super::head;
 use super::super::refusal::{Reason, Refusal};
 use super::record::{Exchange, shown_method};
+use super::shown::MASKED;
 use crate::audit::{self, FindingRecord};
 use crate::exceptions;
 use crate::inspect::{
@@ -21,9 +22,9 @@ use crate::inspect::{
 };
 use crate::policy::Side;
 use crate::rules::Facts;
+use crate::telemetry::{FINDINGS_LOG, FINDINGS_QUOTA};
 
-/// Findings of one exchange that are written down one by one; further ones are counted. A body full of matches must
-/// not push everyone else's findings out of the file.
+/// Findings of one exchange that are written down one by one; further ones are counted.
 const FINDINGS_WRITTEN_MAX: u32 = 100;
 
 impl Exchange {
@@ -68,6 +69,7 @@ impl Exchange {
                 Ruling::Redact | Ruling::Block => Err(self.refusal(&Blocked::Trouble(trouble))),
             }
         })?;
+        self.state().flow(direction).codings = codings.iter().map(|coding| coding.step().name()).collect();
         Ok(BodyPlan {
             rules: self.book.detectors.rules.clone(),
             selection: side.selection.clone(),
@@ -164,10 +166,11 @@ impl Exchange {
     ) -> std::io::Result<()> {
         let place = &hit.place;
         self.gateway.metrics.findings.with_label_values(&[&*facts.id, place.direction.name(), action]).inc();
-        if self.note_finding(place.surface) > FINDINGS_WRITTEN_MAX {
+        if self.note_finding() > FINDINGS_WRITTEN_MAX || !self.gateway.audit.admit(&self.bottle.key) {
+            self.gateway.metrics.log_dropped.with_label_values(&[FINDINGS_QUOTA]).inc();
             return Ok(());
         }
-        let host = self.target.host.to_string();
+        let host = self.shown_host();
         let record = FindingRecord {
             time: audit::now(),
             id: self.gateway.request_id(),
@@ -178,8 +181,8 @@ impl Exchange {
             mode: self.mode().as_str(),
             enforced: self.enforces(),
             method: shown_method(&self.method),
-            host: if holds(&host, value) { "(masked)" } else { &host },
-            path: self.logged_path(Some(place.surface)),
+            host: if holds(&host, value) { MASKED } else { &host },
+            path: self.shown_path(),
             detector: &facts.id,
             severity: severity(facts.severity),
             confidence: confidence(hit.confidence),
@@ -195,9 +198,8 @@ impl Exchange {
         self.gateway.audit.write(&record)
     }
 
-    fn note_finding(&self, surface: Surface) -> u32 {
+    fn note_finding(&self) -> u32 {
         let mut state = self.state();
-        state.path_masked |= surface == Surface::Url;
         state.findings += 1;
         state.findings
     }
@@ -206,7 +208,7 @@ impl Exchange {
 impl Judge for Exchange {
     fn match_found(&self, hit: &Hit, value: Option<&[u8]>) -> Ruling {
         let facts = self.book.detectors.facts(hit.rule);
-        if self.is_home(hit, facts) {
+        if hit.signed || self.is_home(hit, facts) {
             let labels = [&*facts.id, hit.place.direction.name(), "expected"];
             self.gateway.metrics.findings.with_label_values(&labels).inc();
             return Ruling::Pass;
@@ -219,7 +221,7 @@ impl Judge for Exchange {
         let name = exception.map(|one| one.name.as_str());
         if let Err(error) = self.record(hit, facts, value, action.as_str(), name) {
             tracing::error!(%error, "a finding could not be written; the exchange is blocked");
-            self.gateway.metrics.log_dropped.with_label_values(&["findings"]).inc();
+            self.gateway.metrics.log_dropped.with_label_values(&[FINDINGS_LOG]).inc();
             return self.block(self.detector_refusal(hit, facts, value, unredacted));
         }
         match action {
@@ -236,15 +238,22 @@ impl Judge for Exchange {
             return self.no_room(trouble);
         }
         if self.side(place.direction).is_some_and(|side| side.undecodable == BlockOrPass::Pass) {
+            self.skips(place.direction, "undecodable");
             return Ruling::Pass;
         }
         let mut refusal = Refusal::new(reason_of(&trouble.kind), trouble.kind.to_string())
             .host(self.target.host.to_string());
-        if place.direction == Direction::Response {
-            refusal = refusal.status(http::StatusCode::BAD_GATEWAY);
-        }
         if let Some(setting) = trouble.kind.setting() {
-            refusal = refusal.setting(setting);
+            refusal = match trouble.kind.limit(&self.gateway.budget.inspect) {
+                Some(limit) => refusal.limit(limit, setting),
+                None => refusal.setting(setting),
+            };
+            if refusal.reason == Reason::Overlong {
+                refusal = refusal.status(StatusCode::PAYLOAD_TOO_LARGE);
+            }
+        }
+        if place.direction == Direction::Response {
+            refusal = refusal.status(StatusCode::BAD_GATEWAY);
         }
         if let Some(rule) = trouble.kind.rule() {
             refusal.detector = Some(self.book.detectors.facts(rule).id.to_string());

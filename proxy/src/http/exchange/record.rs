@@ -1,9 +1,8 @@
 //! The record of one exchange: who, where, what came of it.
 //!
 //! Kept by everything that works on the exchange and written when the last of them lets go: one log line, one count.
-//! Invariant: it holds no body byte and no query; where a value was found in the URL, the path is left out.
+//! Invariant: it holds no body byte and no query; a host or path that holds what a detector finds is written down masked.
 
-use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use decant_config::{ExchangeLog, Mode};
@@ -11,12 +10,16 @@ use http::{Method, StatusCode, request};
 use tokio::time::Instant;
 
 use super::super::refusal::Refusal;
+use super::line::{Half, Line};
+use super::shown::{self, MASKED, Masks};
 use crate::app::{Gateway, RuleBook};
 use crate::identity::Bottle;
-use crate::inspect::{Counts, Direction, Surface, is_extension};
+use crate::inspect::{Counts, Direction, Judge as _, is_extension};
 use crate::listen::Connection;
 use crate::policy::{Authorized, Policy, Route};
 use crate::target::Target;
+use crate::telemetry::write_line;
+use crate::upstream::{SpliceEnd, Spliced};
 
 /// Bytes of a path that are logged.
 const PATH_LOGGED_BYTES: usize = 256;
@@ -34,6 +37,7 @@ pub(crate) struct Exchange {
     route: OnceLock<Arc<Route>>,
     started: Instant,
     active: Mutex<Instant>,
+    masks: OnceLock<Masks>,
     state: Mutex<State>,
 }
 
@@ -49,10 +53,34 @@ pub(super) struct State {
     pub(super) status: Option<StatusCode>,
     /// Whether the answer's last byte went out.
     pub(super) finished: bool,
-    pub(super) path_masked: bool,
     pub(super) findings: u32,
-    request: Counts,
-    response: Counts,
+    /// Who broke off what had begun, where that is known.
+    pub(super) aborted_by: Option<&'static str>,
+    pub(super) upstream_seconds: Option<f64>,
+    pub(super) request: Flow,
+    pub(super) response: Flow,
+}
+
+/// One direction.
+#[derive(Default)]
+pub(super) struct Flow {
+    counts: Counts,
+    pub(super) skipped_because: Option<&'static str>,
+    pub(super) codings: Vec<&'static str>,
+}
+
+impl State {
+    pub(super) fn flow(&mut self, direction: Direction) -> &mut Flow {
+        if direction == Direction::Request { &mut self.request } else { &mut self.response }
+    }
+}
+
+impl Flow {
+    fn half(&self) -> Half<'_> {
+        let Counts { received, scanned, skipped, .. } = self.counts;
+        let skipped_because = self.skipped_because.filter(|_| skipped > 0);
+        Half { received, scanned, skipped, skipped_because, codings: &self.codings }
+    }
 }
 
 impl Exchange {
@@ -69,7 +97,7 @@ impl Exchange {
     }
 
     /// The record of a tunnel that is passed on unopened.
-    pub(super) fn for_tunnel(
+    pub(crate) fn for_tunnel(
         connection: &Connection,
         bottle: &Arc<Bottle>,
         book: &Arc<RuleBook>,
@@ -104,6 +132,7 @@ impl Exchange {
             route: OnceLock::new(),
             started: Instant::now(),
             active: Mutex::new(Instant::now()),
+            masks: OnceLock::new(),
             state: Mutex::default(),
         })
     }
@@ -149,6 +178,27 @@ impl Exchange {
         refusal
     }
 
+    /// Ends a tunnel that is passed on unopened, for which there are no words to answer in.
+    pub(crate) fn end_tunnel(&self, refusal: Refusal) {
+        let refusal = refusal.host(self.target.host.to_string());
+        self.state().refusal.get_or_insert(refusal);
+    }
+
+    /// Notes what a tunnel that was passed on unopened carried, and how it ended.
+    pub(crate) fn passed_through(&self, moved: &Spliced) {
+        if let SpliceEnd::Idle(_) = moved.end {
+            self.aborted_by("gateway");
+        }
+        for (direction, bytes) in [(Direction::Request, moved.sent), (Direction::Response, moved.received)] {
+            self.skips(direction, "passthrough");
+            self.body_bytes(
+                direction,
+                Counts { received: bytes, scanned: 0, released: bytes, skipped: bytes },
+            );
+        }
+        self.state().finished = true;
+    }
+
     /// The block that ended a body, if one did.
     pub(super) fn take_block(&self) -> Option<Refusal> {
         self.state().refusal.clone()
@@ -158,9 +208,28 @@ impl Exchange {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The path as it may be logged.
-    pub(super) fn logged_path(&self, surface: Option<Surface>) -> &str {
-        if surface == Some(Surface::Url) || self.state().path_masked { "(masked)" } else { &self.path }
+    fn masks(&self) -> Masks {
+        *self.masks.get_or_init(|| Masks::of(&self.book, &self.target.host, &self.path))
+    }
+
+    /// The path as it may be written down.
+    pub(super) fn shown_path(&self) -> &str {
+        if self.masks().path { MASKED } else { &self.path }
+    }
+
+    /// The host as it may be written down.
+    pub(super) fn shown_host(&self) -> String {
+        if self.masks().host { MASKED.to_owned() } else { self.target.host.to_string() }
+    }
+
+    /// Notes who broke the exchange off; the first who did counts.
+    pub(super) fn aborted_by(&self, who: &'static str) {
+        self.state().aborted_by.get_or_insert(who);
+    }
+
+    /// Notes why bytes of a body are not scanned.
+    pub(super) fn skips(&self, direction: Direction, why: &'static str) {
+        self.state().flow(direction).skipped_because = Some(why);
     }
 
     /// Returns once no body byte has come either way for `exchange_idle_timeout`.
@@ -179,7 +248,7 @@ impl Exchange {
         *self.active.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
         self.held(direction).add(signed(counts.received) - signed(counts.released));
         let mut state = self.state();
-        let sum = if direction == Direction::Request { &mut state.request } else { &mut state.response };
+        let sum = &mut state.flow(direction).counts;
         sum.received += counts.received;
         sum.scanned += counts.scanned;
         sum.released += counts.released;
@@ -200,7 +269,16 @@ impl Exchange {
         }
     }
 
-    fn log(&self, state: &State, verdict: &str) {
+    /// Who broke the exchange off, if it did not come to an end.
+    fn who_aborted(state: &State) -> Option<&'static str> {
+        if state.finished || state.answered {
+            return state.aborted_by;
+        }
+        let gateway = state.refusal.as_ref().map(|_| "gateway");
+        state.aborted_by.or(gateway).or(Some("client"))
+    }
+
+    fn log(&self, state: &State, verdict: &'static str) {
         let wanted = match self.book.log_exchanges {
             ExchangeLog::All => true,
             ExchangeLog::Refused => state.refusal.is_some() || state.would_block.is_some(),
@@ -210,30 +288,27 @@ impl Exchange {
             return;
         }
         let refusal = state.refusal.as_ref().or(state.would_block.as_ref());
-        tracing::info!(
-            target: "decant::exchange",
-            request = %self.id,
-            bottle = %self.bottle.key.name,
-            labels = ?self.bottle.labels,
-            policy = %self.policy.name,
-            route = self.route_name(),
-            method = shown_method(&self.method),
-            host = refusal.is_none_or(Refusal::names_host).then(|| self.target.host.to_string()),
-            path = if state.path_masked { "(masked)" } else { &self.path },
-            status = state.status.map_or(0, |status| status.as_u16()),
-            verdict,
-            reason = refusal.map_or("", |refusal| refusal.reason.as_str()),
-            detail = refusal.map_or("", |refusal| &refusal.detail),
-            detector = refusal.and_then(|refusal| refusal.detector.as_deref()),
-            request_received = state.request.received,
-            request_scanned = state.request.scanned,
-            request_skipped = state.request.skipped,
-            response_received = state.response.received,
-            response_scanned = state.response.scanned,
-            response_skipped = state.response.skipped,
-            seconds = self.started.elapsed().as_secs_f64(),
-            "exchange"
-        );
+        let names_host = refusal.is_none_or(Refusal::names_host);
+        let mut line = Line::new(&self.id, &self.bottle.key.name, shown_method(&self.method), verdict);
+        if let Some(refusal) = refusal {
+            let host = self.target.host.to_string();
+            line = line.refused(refusal, shown::sentence(&refusal.detail, &host, self.masks().host));
+        }
+        write_line(&Line {
+            labels: Some(&self.bottle.labels),
+            policy: Some(&self.policy.name),
+            route: self.route.get().map(|route| &*route.name),
+            mode: Some(self.mode().as_str()),
+            host: names_host.then(|| self.shown_host()),
+            path: Some(self.shown_path()),
+            status: state.status.map(|status| status.as_u16()),
+            request: Some(state.request.half()),
+            response: Some(state.response.half()),
+            seconds: Some(self.started.elapsed().as_secs_f64()),
+            upstream_seconds: state.upstream_seconds,
+            aborted_by: Self::who_aborted(state),
+            ..line
+        });
     }
 }
 
@@ -243,18 +318,17 @@ impl Drop for Exchange {
         let state = std::mem::take(self.state.get_mut().unwrap_or_else(PoisonError::into_inner));
         let verdict = Self::verdict(&state);
         for (direction, counts) in
-            [(Direction::Request, state.request), (Direction::Response, state.response)]
+            [(Direction::Request, state.request.counts), (Direction::Response, state.response.counts)]
         {
             self.held(direction).sub(signed(counts.received) - signed(counts.released));
         }
         let metrics = &self.gateway.metrics;
-        let bottle = metrics.bottle_label(&self.bottle.key.name);
-        metrics.exchanges.with_label_values(&[&*self.policy.name, bottle, verdict]).inc();
+        metrics.exchanged(&self.bottle, &self.policy.name, verdict);
         metrics.exchange_seconds.observe(self.started.elapsed().as_secs_f64());
         if let Some(refusal) = &state.refusal
             && !refusal.reason.is_failure()
         {
-            metrics.blocked(&self.bottle.key.name, refusal.reason);
+            metrics.blocked(Some(&self.bottle), refusal.reason);
             let refusal = refusal.clone().for_exchange(&self.bottle.key.name, &self.id);
             self.gateway.blocks.note(&self.bottle.key, &self.method, refusal);
         }
@@ -271,18 +345,24 @@ fn signed(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
-/// Logs a refusal that no exchange stands behind.
-pub(crate) fn log_refused(id: &str, bottle: &str, method: &Method, refusal: &Refusal, client: IpAddr) {
-    tracing::info!(
-        target: "decant::exchange",
-        request = id,
-        bottle,
-        method = shown_method(method),
-        %client,
-        status = refusal.code().as_u16(),
-        verdict = "blocked",
-        reason = refusal.reason.as_str(),
-        detail = refusal.detail,
-        "exchange"
-    );
+/// Logs a refusal of a request from `client` that no exchange stands behind.
+pub(crate) fn log_refused(
+    connection: &Connection,
+    (id, bottle): (&str, &str),
+    method: &Method,
+    refusal: &Refusal,
+) {
+    let book = connection.gateway.book();
+    if book.log_exchanges == ExchangeLog::Off {
+        return;
+    }
+    let masked = refusal.host_name().is_some_and(|host| shown::name_tells(&book, host));
+    let host = refusal.host_name().map(|host| if masked { MASKED } else { host });
+    let detail = shown::sentence(&refusal.detail, refusal.host_name().unwrap_or_default(), masked);
+    write_line(&Line {
+        client: Some(connection.client()),
+        host: host.map(str::to_owned),
+        status: Some(refusal.code().as_u16()),
+        ..Line::new(id, bottle, shown_method(method), "blocked").refused(refusal, detail)
+    });
 }

@@ -33,6 +33,7 @@ impl Tracked {
             Box::pin(async move { exchange.idle().await })
         });
         std::task::ready!(idle.as_mut().poll(cx));
+        self.exchange.aborted_by("gateway");
         let error = std::io::Error::new(
             std::io::ErrorKind::TimedOut,
             "no byte either way for limits.exchange_idle_timeout",
@@ -62,7 +63,8 @@ impl Body for Tracked {
                 match &frame {
                     None => this.exchange.state().finished = true,
                     Some(Ok(_)) => this.note_end(),
-                    Some(Err(_)) => {}
+                    Some(Err(BodyError::Blocked(_))) => this.exchange.aborted_by("gateway"),
+                    Some(Err(BodyError::Inner(_))) => this.exchange.aborted_by("upstream"),
                 }
                 Poll::Ready(frame)
             }

@@ -220,3 +220,40 @@ fn nothing_else_of_a_head_is_overwritten() {
     blocks(&|head| head.trailers(&fields));
     blocks(&|head| HeadScan { fixed: Some(Fixed::Sealed), ..*head }.response(None, &fields).map(drop));
 }
+
+/// A URL that S3 has signed, with a session token that a rule knows.
+fn signed_url(rest: &str) -> String {
+    let signature = "0123456789abcdef".repeat(4);
+    let secret = format!("{}{}", token().replace('_', "-"), "x".repeat(60));
+    format!(
+        "/a?X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=AKIAQWERTYUIOPASDFGH%2F20261201%2Feu%2Fs3%2Faws4_request\
+         &X-Amz-Date=20261201T000000Z&X-Amz-Expires=60&X-Amz-SignedHeaders=host&X-Amz-Signature={signature}\
+         &X-Amz-Security-Token={secret}{rest}"
+    )
+}
+
+#[test]
+fn what_signs_a_url_is_marked_so() {
+    // The key's id stands in the URL as it came and decoded, and there in the answer's `Location`.
+    let cases = [("", true), ("&x-amz-date=1", false)];
+    for (rest, signed) in cases {
+        let url = signed_url(rest);
+        let fields = headers(&[("location", &format!("https://a.test{url}")), ("x-note", &url)]);
+        let (_, judge) = judged(Ruling::Pass, Direction::Request, |head| {
+            head.request(&Method::GET, &url.parse().expect("a URI"), &HeaderMap::new()).map(drop)
+        });
+        let (_, answered) =
+            judged(Ruling::Pass, Direction::Response, |head| head.response(None, &fields).map(drop));
+        let marks = |judge: &Recorder| {
+            judge.hits.lock().unwrap().iter().map(|(hit, _)| hit.signed).collect::<Vec<_>>()
+        };
+        assert_eq!(marks(&judge), [signed, signed], "{url}");
+        assert_eq!(marks(&answered), [signed, false], "elsewhere a URL is text: {url}");
+    }
+    let (_, judge) = judged(Ruling::Pass, Direction::Request, |head| {
+        let beside = signed_url(&format!("&q={}", token()));
+        head.request(&Method::GET, &beside.parse().expect("a URI"), &HeaderMap::new()).map(drop)
+    });
+    let hits = judge.hits.lock().unwrap();
+    assert!(hits.iter().any(|(hit, _)| !hit.signed), "beside the signature it is a leak");
+}

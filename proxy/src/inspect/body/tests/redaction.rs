@@ -139,7 +139,9 @@ fn the_echo_fades() {
     hold.push(Bytes::from(text.clone()));
     let all = text.len() as u64;
     let mut budget = 1 << 20;
-    redaction.follow(&mut hold, vec![0..40], (40, true), &mut budget).expect("nothing is made");
+    redaction
+        .follow(&mut hold, std::iter::once(0..40).collect(), (40, true), &mut budget)
+        .expect("nothing is made");
     assert!(redaction.cleared_to() <= 40, "it follows");
     redaction.follow(&mut hold, Vec::new(), (all, true), &mut budget).expect("nothing is made");
     assert_eq!(redaction.cleared_to(), u64::MAX, "it has ended");
