@@ -173,7 +173,7 @@ limits! {
 
     // Refusals.
     /// Requests a second of one bottle; those beyond are answered with 429.
-    requests_per_second: count(u32) = 10_000, in 1, to 1_000_000;
+    requests_per_second: count(u32) = 100_000, in 1, to 10_000_000;
     /// Bytes of an upload that are read and dropped after an early refusal, so that the client reads the answer.
     refusal_drain_bytes: bytes(u64) = 64 * MIB, in 0, to 4 * GIB;
     /// Time for that.

@@ -145,12 +145,13 @@ impl Allowed {
         let mut books = self.connection.gateway.book_changes();
         let mut since: Option<Instant> = None;
         loop {
+            // Asked once before anything changes: the rules may be others since the tunnel was decided on.
+            since = if self.holds() { None } else { since.or(Some(Instant::now())) };
             let due = since.map(|since| since + grace);
             tokio::select! {
                 changed = books.changed() => if changed.is_err() { return },
                 () = tokio::time::sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => break,
             }
-            since = if self.holds() { None } else { since.or(Some(Instant::now())) };
         }
         tracing::info!(bottle = %self.party.bottle.key.name, "a tunnel was ended: it is no longer allowed");
     }

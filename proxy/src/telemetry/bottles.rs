@@ -62,9 +62,18 @@ impl BottleCounters {
     /// Counts one for `bottle` (none: a client that is no bottle's) in the metric at `index`.
     pub(super) fn count(&self, index: usize, bottle: Option<&Bottle>, values: &[&str]) {
         debug_assert_eq!(values.len(), self.metrics[index].labels.len(), "a value for every label");
-        let labels = (index, values.iter().map(|value| (*value).to_owned()).collect());
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        *state.counts_of(bottle, self.most).entry(labels).or_default() += 1;
+        let counts = state.counts_of(bottle, self.most);
+        // A bottle has a handful of series: looking at each is cheaper than making a key to look one up by.
+        let same = |(at, known): &(usize, Vec<String>)| {
+            *at == index && known.iter().map(String::as_str).eq(values.iter().copied())
+        };
+        match counts.iter_mut().find(|(labels, _)| same(labels)) {
+            Some((_, count)) => *count += 1,
+            None => {
+                counts.insert((index, values.iter().map(|value| (*value).to_owned()).collect()), 1);
+            }
+        }
     }
 
     /// Folds the series of a bottle that has ended. [`Bottle::end`] comes first: what it still counts goes to `other`.

@@ -23,7 +23,8 @@ const ON_MATCH: Row = Row {
     key: "on_match",
     kind: "block | redact | alert",
     default: "block, unless the detector says otherwise",
-    words: "What a match leads to. Written here, it decides for every detector.",
+    words: "What a match leads to. Written here, it decides for every detector. `redact` overwrites it with `*` in uncoded \
+            bodies and values of header fields, and blocks where it cannot.",
 };
 const UNDECODABLE: Row = Row {
     key: "undecodable",

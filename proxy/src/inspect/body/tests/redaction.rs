@@ -53,6 +53,43 @@ proptest! {
     }
 }
 
+/// Secrets glued to each other, to what would be secrets with another neighbour, and to text.
+fn glued() -> impl Strategy<Value = Vec<u8>> {
+    let parts: [&[u8]; 9] =
+        [TOKEN, BOUNDED, b"AKIAQWERTYUIOPASDFGH", b"xoxb-0123456789", b"ghp_", b"_", b" ", b"a", b"BOX<"];
+    prop::collection::vec(prop::sample::select(parts.to_vec()), 1..14).prop_map(|parts| parts.concat())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    /// Whatever stood beside what was overwritten: nothing in what leaves is a match.
+    #[test]
+    fn what_leaves_holds_no_match(came in glued(), sizes in chunking()) {
+        let received = run(Script::chunks(&cut(&came, &sizes)), &plan(&[], &Recorder::new(Ruling::Redact)));
+        if received.error.is_none() {
+            let left = received.bytes();
+            prop_assert_eq!(left.len(), came.len());
+            let judge = Recorder::new(Ruling::Pass);
+            run(Script::chunks(&[&left]), &plan(&[], &judge));
+            prop_assert_eq!(judge.found(), [], "{}", String::from_utf8_lossy(&left));
+        }
+    }
+
+    /// The verdict is the bytes', not the chunks'.
+    #[test]
+    fn how_it_was_cut_changes_nothing(came in glued(), sizes in chunking()) {
+        let outcome = |sizes: &[usize]| {
+            let received = run(Script::chunks(&cut(&came, sizes)), &plan(&[], &Recorder::new(Ruling::Redact)));
+            let place = received.blocked().map(|blocked| blocked.place().clone());
+            (place.is_none().then(|| received.bytes()), place.map(|place| place.offset))
+        };
+        let (whole, cut) = (outcome(&[usize::MAX]), outcome(&sizes));
+        prop_assert_eq!(whole.0, cut.0);
+        prop_assert_eq!(whole.1.is_some(), cut.1.is_some());
+    }
+}
+
 #[test]
 fn a_primed_body_is_overwritten_before_anything_leaves() {
     let judge = Recorder::new(Ruling::Redact);
