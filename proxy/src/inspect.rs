@@ -13,6 +13,7 @@ mod head;
 mod hold;
 mod inspector;
 mod layer;
+mod links;
 mod seam;
 mod signed;
 mod verdict;

@@ -75,7 +75,7 @@ impl Court {
 impl Inspector {
     /// An inspector at the start of a body.
     pub(crate) fn new(plan: &BodyPlan) -> Self {
-        let layer = |view| Layer::new(plan.rules.clone(), plan.selection.clone(), view);
+        let layer = |view| Layer::with_links(plan.rules.clone(), plan.selection.clone(), view);
         let mut view = View::RAW;
         let mut layers = vec![layer(view)];
         for coding in &plan.codings {

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use decant_detectors::{Event, Finding, Progress, RuleSet, Scanner, Selection};
 use http::HeaderName;
 
+use super::links::{Around, Links, Standing, URL_BYTES, Waiting};
 use super::verdict::{
     Blocked, Direction, Fixed, Hit, Judge, Place, Ruling, Surface, Trouble, TroubleKind, View,
 };
@@ -56,13 +57,14 @@ impl Case<'_> {
         finding: &Finding,
         view: View,
         value: Option<&[u8]>,
+        standing: Standing,
     ) -> Result<Option<Range<u64>>, Blocked> {
         let hit = Hit {
             rule: finding.rule,
             place: self.place(view, finding.start),
             length: finding.end - finding.start,
             confidence: finding.confidence,
-            signed: false,
+            signed: standing == Standing::Signed,
             fixed: match view {
                 View::RAW if finding.start >= self.writable.from => None,
                 View::RAW => Some(self.writable.before),
@@ -93,6 +95,8 @@ pub(super) struct Layer {
     position: u64,
     progress: Progress,
     kept: Kept,
+    /// Signed URLs, where they are told from the body's text.
+    links: Option<Links>,
     /// Matches to overwrite that nobody has asked for yet.
     redacted: Vec<Range<u64>>,
 }
@@ -105,8 +109,15 @@ impl Layer {
             position: 0,
             progress: Progress { cleared_to: 0, deadline_to: 0 },
             kept: Kept::default(),
+            links: None,
             redacted: Vec::new(),
         }
+    }
+
+    /// A layer of a body in which signed URLs are told from other text.
+    pub(super) fn with_links(rules: Arc<RuleSet>, selection: Arc<Selection>, view: View) -> Self {
+        let links = (!selection.is_empty()).then(Links::default);
+        Self { links, ..Self::new(rules, selection, view) }
     }
 
     /// Scans the next bytes. `events` is scratch room.
@@ -117,7 +128,12 @@ impl Layer {
         events: &mut Vec<Event>,
     ) -> Result<(), Blocked> {
         self.progress = self.scanner.push(bytes, events);
+        self.rule_waiting(bytes, case, false)?;
         self.rule(bytes, case, events)?;
+        if let Some(links) = &mut self.links {
+            let to = self.progress.cleared_to;
+            links.take(to, self.kept.text(links.end()..to, self.position, bytes));
+        }
         self.kept.advance(self.position, bytes, self.progress.cleared_to);
         self.position += bytes.len() as u64;
         Ok(())
@@ -126,7 +142,8 @@ impl Layer {
     /// Takes the end of the layer's bytes into account.
     pub(super) fn finish(&mut self, case: &Case<'_>, events: &mut Vec<Event>) -> Result<(), Blocked> {
         self.progress = self.scanner.finish(events);
-        self.rule(&[], case, events)
+        self.rule(&[], case, events)?;
+        self.rule_waiting(&[], case, true)
     }
 
     /// Scans `text` as all there is, reached by `view`. The layer must be at its start, and is there again afterwards.
@@ -148,8 +165,16 @@ impl Layer {
             let ruling = match event {
                 Event::Match(finding) => {
                     let value = self.kept.value(&finding, self.position, bytes);
-                    let ruling = case.hit(&finding, self.view, value.as_deref());
-                    ruling.map(|overwrite| self.redacted.extend(overwrite))
+                    match (self.standing(&finding, bytes, false), value, &mut self.links) {
+                        (Standing::Open, Some(value), Some(links)) => {
+                            links.waiting.push(Waiting { finding, value: value.into_owned() });
+                            Ok(())
+                        }
+                        (standing, value, _) => {
+                            let ruling = case.hit(&finding, self.view, value.as_deref(), standing);
+                            ruling.map(|overwrite| self.redacted.extend(overwrite))
+                        }
+                    }
                 }
                 Event::Overlong { rule, start } => {
                     case.trouble(TroubleKind::Overlong(rule), self.view, start)
@@ -159,6 +184,36 @@ impl Layer {
             blocked = blocked.or(ruling.err());
         }
         blocked.map_or(Ok(()), Err)
+    }
+
+    /// Puts matches before the judge that have waited for the end of a URL, if that has come with `bytes`.
+    fn rule_waiting(&mut self, bytes: &[u8], case: &Case<'_>, ended: bool) -> Result<(), Blocked> {
+        let waiting = self.links.as_mut().map(|links| std::mem::take(&mut links.waiting)).unwrap_or_default();
+        let mut blocked = None;
+        for one in waiting {
+            let standing = self.standing(&one.finding, bytes, ended);
+            match &mut self.links {
+                Some(links) if standing == Standing::Open => links.waiting.push(one),
+                _ => {
+                    let ruling = case.hit(&one.finding, self.view, Some(&one.value), standing);
+                    let ruling = ruling.map(|overwrite| self.redacted.extend(overwrite));
+                    blocked = blocked.or(ruling.err());
+                }
+            }
+        }
+        blocked.map_or(Ok(()), Err)
+    }
+
+    /// Where a match stands in the text of the body, which goes on with `bytes`.
+    fn standing(&self, finding: &Finding, bytes: &[u8], ended: bool) -> Standing {
+        let Some(links) = &self.links else { return Standing::Elsewhere };
+        let scanned = self.position + bytes.len() as u64;
+        let to = scanned.min(finding.end + 1 + URL_BYTES as u64);
+        let Some([kept, new]) = self.kept.text(links.end()..to, self.position, bytes) else {
+            return Standing::Elsewhere;
+        };
+        let start = links.end() - links.tail().len() as u64;
+        Around { text: &[links.tail(), kept, new].concat(), start, ended }.standing(finding)
     }
 
     /// Matches that were ruled to be overwritten since this was asked last.
@@ -178,7 +233,11 @@ impl Layer {
 
     /// How far the scanned bytes are decided.
     pub(super) fn progress(&self) -> Progress {
-        self.progress
+        let Progress { cleared_to, deadline_to } = self.progress;
+        match self.links.as_ref().and_then(Links::waits_from) {
+            Some(from) => Progress { cleared_to: cleared_to.min(from), deadline_to: deadline_to.min(from) },
+            None => self.progress,
+        }
     }
 }
 
@@ -209,6 +268,19 @@ impl Kept {
 
     fn end(&self) -> u64 {
         self.from + self.bytes.len() as u64
+    }
+
+    /// The bytes at these offsets, what is kept of them and what the `bytes` at `position` have; `None` if some are gone.
+    fn text<'a>(&'a self, range: Range<u64>, position: u64, bytes: &'a [u8]) -> Option<[&'a [u8]; 2]> {
+        let part = |from: u64, bytes: &'a [u8]| {
+            let within = |offset: u64| {
+                usize::try_from(offset.saturating_sub(from)).unwrap_or(usize::MAX).min(bytes.len())
+            };
+            &bytes[within(range.start)..within(range.end.max(range.start))]
+        };
+        let parts = [part(self.from, &self.bytes), part(position, bytes)];
+        let found: u64 = parts.iter().map(|part| part.len() as u64).sum();
+        (range.start + found == range.end.max(range.start)).then_some(parts)
     }
 
     /// The bytes of a match, from what is kept and the `bytes` at `position`; `None` if some of them are gone.

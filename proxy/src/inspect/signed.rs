@@ -5,8 +5,8 @@
 //! scheme is complete, with every mandatory parameter exactly once and in its own form; forms are as narrow as the schemes
 //! allow, so that no other secret finds room in one.
 //!
-//! Place in the path: [`super::head`] asks about request targets and the `Location` of answers, and marks what was found
-//! inside a signature as expected.
+//! Place in the path: [`super::head`] asks about request targets and the `Location` of answers, [`super::links`] about URLs in
+//! bodies; what is found inside a signature is marked, and counts as expected.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -205,22 +205,32 @@ fn query_of(url: &[u8]) -> Option<Range<usize>> {
     Some(start..end)
 }
 
+/// The parameters of a query. JSON writes `&` as `\u0026` where it stands in HTML, which writes it as `&amp;`.
 fn parameters(url: &[u8], query: Range<usize>) -> Vec<Found<'_>> {
-    let mut at = query.start;
-    let parts = url[query].split(|byte| *byte == b'&');
-    parts
-        .map(|part| {
-            let start = at;
-            at += part.len() + 1;
-            let split = part.iter().position(|byte| *byte == b'=');
-            let (name, value) = split.map_or((part, &[][..]), |split| (&part[..split], &part[split + 1..]));
-            Found {
-                at: start..start + part.len(),
-                name,
-                value: percent_encoding::percent_decode(value).into(),
+    const SEPARATORS: [&[u8]; 3] = [b"&amp;", b"\\u0026", b"&"];
+    let (mut found, mut start, mut at) = (Vec::new(), query.start, query.start);
+    while at < query.end {
+        let rest = &url[at..query.end];
+        match SEPARATORS.iter().find(|separator| rest.starts_with(separator)) {
+            Some(separator) => {
+                found.push(Found::new(url, start..at));
+                at += separator.len();
+                start = at;
             }
-        })
-        .collect()
+            None => at += 1,
+        }
+    }
+    found.push(Found::new(url, start..query.end));
+    found
+}
+
+impl<'a> Found<'a> {
+    fn new(url: &'a [u8], at: Range<usize>) -> Self {
+        let text = &url[at.clone()];
+        let split = text.iter().position(|byte| *byte == b'=');
+        let (name, value) = split.map_or((text, &[][..]), |split| (&text[..split], &text[split + 1..]));
+        Self { at, name, value: percent_encoding::percent_decode(value).into() }
+    }
 }
 
 impl Form {
@@ -409,6 +419,16 @@ mod tests {
         assert_eq!(signature(url(&parameters).as_bytes()).len(), 7);
         parameters.push(("x-amz-security-token", repeated("IQoJb3JpZ2luX2Vj", 800)));
         assert!(signature(url(&parameters).as_bytes()).is_empty());
+    }
+
+    #[test]
+    fn html_and_json_write_the_separator_in_their_own_ways() {
+        for (_, parameters) in complete() {
+            for separator in ["&amp;", "\\u0026"] {
+                let url = url(&parameters).replace('&', separator);
+                assert_eq!(signature(url.as_bytes()).len(), parameters.len(), "{url}");
+            }
+        }
     }
 
     #[test]

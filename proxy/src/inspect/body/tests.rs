@@ -600,4 +600,5 @@ fn limits_come_from_the_configuration() {
     assert_eq!(InspectLimits::from(&configured).hold_bytes, 70_000);
 }
 
+mod links;
 mod redaction;
