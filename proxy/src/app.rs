@@ -19,6 +19,7 @@ use sha2::{Digest, Sha256};
 use time::OffsetDateTime;
 
 use crate::audit::Audit;
+use crate::bars::Bars;
 use crate::budget::Budget;
 use crate::exceptions::Exceptions;
 use crate::http::blocks::Blocks;
@@ -27,7 +28,8 @@ use crate::http::rate::Rate;
 use crate::identity::{Bottle, BottleKey, Entry, IdentityTable, Overlap};
 use crate::inspect::Windows;
 use crate::isolation;
-use crate::leases::Bottles;
+use crate::journal::Journal;
+use crate::leases::{Bottles, Leases};
 use crate::listen::PlaceCounts;
 use crate::policy::{self, Policies, Policy};
 use crate::probe::Probe;
@@ -144,6 +146,16 @@ fn secret(source: &SecretSource) -> Result<String, String> {
     if value.is_empty() { Err(format!("the {named} is empty")) } else { Ok(value.to_owned()) }
 }
 
+/// What its supervisor gives a worker's gateway.
+pub(crate) struct Place {
+    /// Where bottles are served.
+    pub(crate) proxies: Vec<SocketAddr>,
+    /// Where operators are.
+    pub(crate) admin: SocketAddr,
+    pub(crate) probe: Probe,
+    pub(crate) journal: Journal,
+}
+
 /// One worker's gateway.
 pub(crate) struct Gateway {
     pub(crate) leaves: Leaves,
@@ -151,6 +163,9 @@ pub(crate) struct Gateway {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) audit: Audit,
     pub(crate) probe: Probe,
+    pub(crate) journal: Journal,
+    pub(crate) bars: Bars,
+    pub(crate) leases: Leases,
     pub(crate) budget: Budget,
     pub(crate) refusals: Rate,
     pub(crate) blocks: Blocks,
@@ -164,8 +179,8 @@ pub(crate) struct Gateway {
     pub(crate) ca_file: PathBuf,
     book: RwLock<Arc<RuleBook>>,
     identities: RwLock<Arc<IdentityTable>>,
-    /// The leased rows; locked while either half of the table changes.
-    leased: Mutex<Leased>,
+    /// The rows beside the configured ones; locked while any part of the table changes.
+    guests: Mutex<Guests>,
     ids: Ids,
 }
 
@@ -178,12 +193,49 @@ impl Gateway {
     /// Puts new rules in force for whatever begins from now on.
     ///
     /// # Errors
-    /// A configured bottle that claims the source of a lease; nothing has changed then.
+    /// A configured bottle that claims the source of a lease or of the control socket; nothing has changed then.
     pub(crate) fn swap(&self, book: RuleBook) -> Result<(), Overlap> {
-        let leased = self.leased.lock().unwrap_or_else(PoisonError::into_inner);
-        self.identify([book.bottles.as_slice(), &leased.rows].concat())?;
+        let guests = self.guests();
+        self.identify(&book, &guests)?;
         *self.book.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(book);
         Ok(())
+    }
+
+    /// Makes `rows` the bottle `name` of the control socket; without rows there is none. One that changes, or goes,
+    /// ends: its connections are closed.
+    ///
+    /// # Errors
+    /// A name or a source that another bottle has; nothing has changed then.
+    pub(crate) fn put_controlled(&self, name: &str, rows: Vec<Entry>) -> Result<(), String> {
+        let mut guests = self.guests();
+        let named = |row: &&Entry| *row.bottle.key.name == *name;
+        if !rows.is_empty() && self.book().bottles.iter().chain(&guests.leased).any(|row| named(&row)) {
+            return Err(format!("name: `{name}` is a bottle of the configuration or of a lease"));
+        }
+        let mut next = guests.clone();
+        next.controlled.retain(|row| *row.bottle.key.name != *name);
+        next.controlled.extend(rows);
+        self.identify(&self.book(), &next).map_err(|overlap| overlap.to_string())?;
+        let gone: Vec<_> = guests.controlled.iter().filter(named).map(|row| row.bottle.clone()).collect();
+        *guests = next;
+        drop(guests);
+        gone.iter().for_each(|bottle| self.end(bottle));
+        Ok(())
+    }
+
+    fn guests(&self) -> std::sync::MutexGuard<'_, Guests> {
+        self.guests.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where a known bottle comes from.
+    pub(crate) fn origin_of(&self, key: &BottleKey) -> &'static str {
+        let guests = self.guests();
+        let among = |rows: &[Entry]| rows.iter().any(|row| row.bottle.key == *key);
+        match (among(&guests.leased), among(&guests.controlled)) {
+            (true, _) => "lease",
+            (_, true) => "control",
+            _ => "configuration",
+        }
     }
 
     /// The bottle that owns a connection from `source` that arrived at `local`.
@@ -193,9 +245,9 @@ impl Gateway {
 
     /// Where leased bottles may live: as little a destination as where they do.
     pub(crate) fn set_pool(&self, pool: Vec<IpNet>) {
-        let mut leased = self.leased.lock().unwrap_or_else(PoisonError::into_inner);
-        leased.pool = pool;
-        self.upstreams.reserve(leased.networks());
+        let mut guests = self.guests();
+        guests.pool = pool;
+        self.upstreams.reserve(guests.networks());
     }
 
     /// Who is known now.
@@ -203,8 +255,9 @@ impl Gateway {
         self.identities.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn identify(&self, entries: Vec<Entry>) -> Result<(), Overlap> {
-        let table = Arc::new(IdentityTable::new(entries)?);
+    fn identify(&self, book: &RuleBook, guests: &Guests) -> Result<(), Overlap> {
+        let rows = [book.bottles.as_slice(), &guests.leased, &guests.controlled].concat();
+        let table = Arc::new(IdentityTable::new(rows)?);
         *self.identities.write().unwrap_or_else(PoisonError::into_inner) = table;
         Ok(())
     }
@@ -215,17 +268,21 @@ impl Gateway {
     }
 }
 
-/// What the allocator has told.
-#[derive(Default)]
-struct Leased {
-    rows: Vec<Entry>,
-    /// What its subnets are cut of.
+/// The bottles that come and go while the gateway runs.
+#[derive(Clone, Default)]
+struct Guests {
+    /// Of the allocator.
+    leased: Vec<Entry>,
+    /// What leased subnets are cut of.
     pool: Vec<IpNet>,
+    /// Of the control socket.
+    controlled: Vec<Entry>,
 }
 
-impl Leased {
+impl Guests {
+    /// Where no upstream is: the pool, and what is leased of it.
     fn networks(&self) -> Vec<IpNet> {
-        self.pool.iter().copied().chain(self.rows.iter().map(|row| row.source)).collect()
+        self.pool.iter().copied().chain(self.leased.iter().map(|row| row.source)).collect()
     }
 }
 
@@ -235,12 +292,12 @@ impl Bottles for Gateway {
     }
 
     fn install(&self, leased: Vec<Entry>) -> Result<(), Overlap> {
-        let mut known = self.leased.lock().unwrap_or_else(PoisonError::into_inner);
-        let leased = Leased { rows: leased, pool: known.pool.clone() };
+        let mut guests = self.guests();
+        let next = Guests { leased, ..guests.clone() };
         // First no destination, then a bottle.
-        self.upstreams.reserve(leased.networks());
-        self.identify([self.book().bottles.as_slice(), &leased.rows].concat())?;
-        *known = leased;
+        self.upstreams.reserve(next.networks());
+        self.identify(&self.book(), &next)?;
+        *guests = next;
         Ok(())
     }
 
@@ -272,16 +329,11 @@ impl Ids {
 }
 
 impl Gateway {
-    /// Builds the gateway that serves `proxies`, and operators on `admin`.
+    /// Builds the gateway of a worker.
     ///
     /// # Errors
     /// In words: a state folder, a CA, roots or resolvers that cannot be used.
-    pub(crate) fn build(
-        config: &Config,
-        book: RuleBook,
-        proxies: &[SocketAddr],
-        admin: Option<SocketAddr>,
-    ) -> Result<Arc<Self>, BuildError> {
+    pub(crate) fn build(config: &Config, book: RuleBook, place: Place) -> Result<Arc<Self>, BuildError> {
         let budget = Budget::new(&config.limits);
         if config.memory_budget.is_some() {
             return Err(BuildError::new(
@@ -306,7 +358,7 @@ impl Gateway {
         metrics.set_config(&config.sha256.iter().map(|byte| format!("{byte:02x}")).collect::<String>());
         let leaves =
             Leaves::new(authority, budget.leaves.clone()).map_err(|error| BuildError::new("tls", error))?;
-        let listeners: Vec<SocketAddr> = proxies.iter().copied().chain(admin).collect();
+        let listeners: Vec<SocketAddr> = place.proxies.iter().copied().chain([place.admin]).collect();
         let upstreams = Upstreams::new(crate::budget::upstream(config, &listeners))
             .map_err(|error| BuildError::new("upstream", error))?;
         let audit = Audit::open(&config.state_dir, budget.findings_file_bytes, budget.findings_files)
@@ -315,7 +367,10 @@ impl Gateway {
             leaves,
             upstreams,
             audit,
-            probe: Probe::new().map_err(|error| BuildError::new("probe", error))?,
+            probe: place.probe,
+            journal: place.journal,
+            bars: Bars::default(),
+            leases: Leases::default(),
             refusals: Rate::new(budget.refusals_per_second),
             blocks: Blocks::new(budget.blocks_remembered),
             windows: Windows::new(budget.decoder_windows_bytes),
@@ -323,13 +378,14 @@ impl Gateway {
             request_bytes: BodyCounters::new(&metrics, "request"),
             response_bytes: BodyCounters::new(&metrics, "response"),
             metrics: Arc::new(metrics),
-            proxy_address: proxies
+            proxy_address: place
+                .proxies
                 .first()
                 .copied()
                 .ok_or_else(|| BuildError::new("listen.proxy", "no address"))?,
             ca_file,
             identities: RwLock::new(Arc::new(identities)),
-            leased: Mutex::default(),
+            guests: Mutex::default(),
             book: RwLock::new(Arc::new(book)),
             ids: Ids::new(),
             started: Instant::now(),
@@ -358,7 +414,7 @@ fn publish_ca(dir: &Path, authority: &Authority) -> std::io::Result<PathBuf> {
 }
 
 /// Makes the state folder, for its owner alone.
-fn prepare_state_dir(dir: &Path) -> std::io::Result<()> {
+pub(crate) fn prepare_state_dir(dir: &Path) -> std::io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)
 }
 

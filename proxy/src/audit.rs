@@ -94,6 +94,19 @@ impl Audit {
     }
 }
 
+/// The findings files of `dir`, the youngest first.
+pub(crate) fn findings_files(dir: &Path, count: usize) -> impl Iterator<Item = PathBuf> {
+    let first = dir.join(FINDINGS_FILE);
+    let rest: Vec<PathBuf> = (1..count).map(|index| numbered(&first, index)).collect();
+    std::iter::once(first).chain(rest)
+}
+
+fn numbered(path: &Path, index: usize) -> PathBuf {
+    let mut name = path.to_path_buf().into_os_string();
+    name.push(format!(".{index}"));
+    name.into()
+}
+
 /// The time of a record.
 pub(crate) fn now() -> String {
     OffsetDateTime::from(SystemTime::now()).format(&Rfc3339).unwrap_or_default()
@@ -126,20 +139,14 @@ impl Writer {
     /// `findings.jsonl` becomes `.1`, `.1` becomes `.2`, and the oldest is dropped.
     fn rotate(&mut self) -> io::Result<()> {
         for index in (1..self.files.saturating_sub(1)).rev() {
-            rename_if_there(&self.numbered(index), &self.numbered(index + 1))?;
+            rename_if_there(&numbered(&self.path, index), &numbered(&self.path, index + 1))?;
         }
         if self.files > 1 {
-            rename_if_there(&self.path, &self.numbered(1))?;
+            rename_if_there(&self.path, &numbered(&self.path, 1))?;
         }
         self.file = private().write(true).create(true).truncate(true).open(&self.path)?;
         self.written = 0;
         Ok(())
-    }
-
-    fn numbered(&self, index: usize) -> PathBuf {
-        let mut name = self.path.clone().into_os_string();
-        name.push(format!(".{index}"));
-        name.into()
     }
 }
 

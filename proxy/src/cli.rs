@@ -2,6 +2,7 @@
 //!
 //! Invariant: data goes to stdout, everything else to stderr; the exit code is one of `Exit`.
 
+mod announce;
 mod args;
 mod ca;
 mod check;
@@ -14,6 +15,7 @@ mod presets;
 mod run;
 mod scan;
 mod status;
+mod worker;
 
 use std::ffi::OsString;
 use std::fmt;
@@ -81,6 +83,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 fn dispatch(command: Command) -> Result<Exit, Failure> {
     match command {
         Command::Run(args) => run::run(&args),
+        Command::Worker(args) => worker::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Scan(args) => scan::run(&args),
         Command::Detectors(args) => detectors::list(&args),

@@ -38,6 +38,8 @@ const EXCHANGES: Series = Series {
     help: "Exchanges, by verdict.",
     labels: &["policy", "bottle", "verdict"],
 };
+const EXCHANGES_OPEN: Series =
+    Series { name: "decant_exchanges_open", help: "Exchanges that have begun and not ended.", labels: &[] };
 const EXCHANGE_SECONDS: Series =
     Series { name: "decant_exchange_seconds", help: "Request head to last byte of the answer.", labels: &[] };
 const UPSTREAM_SECONDS: Series = Series {
@@ -92,7 +94,6 @@ const EXCEPTIONS: Series =
     Series { name: "decant_exceptions", help: "Exceptions, by whether they still hold.", labels: &["state"] };
 const BUILD_INFO: Series =
     Series { name: "decant_build_info", help: "Version and rule pack.", labels: &["version", "pack"] };
-const WORKER_UP: Series = Series { name: "decant_worker_up", help: "Whether a worker serves.", labels: &[] };
 
 /// All metrics of one worker.
 pub(crate) struct Metrics {
@@ -101,6 +102,8 @@ pub(crate) struct Metrics {
     bottles_max: usize,
     /// Exchanges by policy, bottle and verdict.
     pub(crate) exchanges: IntCounterVec,
+    /// Exchanges that have begun and not ended.
+    pub(crate) exchanges_open: IntGauge,
     /// From the request's head to the last byte of the answer.
     pub(crate) exchange_seconds: Histogram,
     /// From the request's head sent upstream to the answer's head.
@@ -141,6 +144,7 @@ impl Metrics {
             ca_not_after: gauge(&r, &CA_NOT_AFTER)?,
             resident: gauge(&r, &RESIDENT)?,
             exchanges: counters(&r, &EXCHANGES)?,
+            exchanges_open: gauge(&r, &EXCHANGES_OPEN)?,
             exchange_seconds: histogram(&r, &EXCHANGE_SECONDS)?,
             upstream_seconds: histogram(&r, &UPSTREAM_SECONDS)?,
             body_bytes: counters(&r, &BODY_BYTES)?,
@@ -162,7 +166,6 @@ impl Metrics {
         metrics.start_at_zero();
         let build = gauges(&metrics.registry, &BUILD_INFO)?;
         build.with_label_values(&[env!("CARGO_PKG_VERSION"), pack]).set(1);
-        gauge(&metrics.registry, &WORKER_UP)?.set(1);
         Ok(metrics)
     }
 

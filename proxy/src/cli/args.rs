@@ -19,6 +19,9 @@ pub(super) struct Args {
 pub(super) enum Command {
     /// Start the gateway
     Run(RunArgs),
+    /// Carry the data of a gateway; `run` starts it
+    #[command(hide = true)]
+    Worker(RunArgs),
     /// Check a configuration: parse it, compile every detector, run every example; all problems at once
     Check(ConfigArgs),
     /// Run the gateway's own scanner over files and folders

@@ -17,7 +17,7 @@ use super::exchange::{self, Party, ResponseBody};
 use super::presence::Watched;
 use super::refusal::{Reason, Refusal};
 use super::serve::{self, Tunnel};
-use crate::listen::{Connection, while_alive};
+use crate::listen::Connection;
 use crate::policy::{Authorized, HostVerdict, Route};
 use crate::target::{Host, Scheme, Target};
 use crate::tls::{self, Hello, Opening, Prefixed};
@@ -53,8 +53,8 @@ pub(crate) async fn open(
     tokio::spawn(async move {
         match upgrade.await {
             Ok(upgraded) => {
-                let bottle = party.bottle.clone();
-                while_alive(Some(&bottle), run(upgraded, connection, party, target, intent)).await;
+                let tunnel = run(upgraded, connection.clone(), party, target, intent);
+                connection.while_open(tunnel).await;
             }
             Err(error) => tracing::debug!(%error, "tunnel was not opened"),
         }

@@ -17,6 +17,7 @@ use crate::inspect::{Counts, Direction, Surface, is_extension};
 use crate::listen::Connection;
 use crate::policy::{Authorized, Policy, Route};
 use crate::target::Target;
+use crate::telemetry::Up;
 
 /// Bytes of a path that are logged.
 const PATH_LOGGED_BYTES: usize = 256;
@@ -35,6 +36,7 @@ pub(crate) struct Exchange {
     started: Instant,
     active: Mutex<Instant>,
     state: Mutex<State>,
+    _open: Up,
 }
 
 /// What is known by now.
@@ -92,7 +94,9 @@ impl Exchange {
         method: Method,
         path: &str,
     ) -> Arc<Self> {
+        connection.gateway.journal.began(bottle);
         Arc::new(Self {
+            _open: Up::new(connection.gateway.metrics.exchanges_open.clone()),
             gateway: connection.gateway.clone(),
             book,
             bottle: bottle.clone(),
