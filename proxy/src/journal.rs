@@ -8,7 +8,7 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -19,11 +19,11 @@ use crate::identity::{Bottle, BottleKey};
 /// Beginnings of one bottle that lie closer together than this are one entry.
 pub(crate) const COALESCED: Duration = Duration::from_millis(250);
 /// Entries; the oldest is overwritten.
-const ENTRIES: u64 = 2048;
+const ENTRIES: usize = 2048;
 /// Bytes of an entry: time, epoch, name's length, name.
-const ENTRY_BYTES: u64 = 160;
+const ENTRY_BYTES: usize = 160;
 /// Bytes of a name that are kept: all of them, as a name has 128 at most.
-const NAME_BYTES: usize = ENTRY_BYTES as usize - 17;
+const NAME_BYTES: usize = ENTRY_BYTES - 17;
 /// Bytes in front of the entries, for the last panic: its length and its text.
 const PANIC_BYTES: usize = 1024;
 
@@ -38,13 +38,13 @@ pub(crate) fn create() -> io::Result<File> {
 /// A worker's end.
 pub(crate) struct Journal {
     file: File,
-    next: AtomicU64,
+    next: AtomicUsize,
 }
 
 impl Journal {
     /// Writes into `file`.
     pub(crate) const fn new(file: File) -> Self {
-        Self { file, next: AtomicU64::new(0) }
+        Self { file, next: AtomicUsize::new(0) }
     }
 
     /// An exchange of `bottle` begins.
@@ -55,14 +55,14 @@ impl Journal {
         }
         let name = bottle.key.name.as_bytes();
         let name = &name[..name.len().min(NAME_BYTES)];
-        let mut entry = [0; ENTRY_BYTES as usize];
+        let mut entry = [0; ENTRY_BYTES];
         entry[..8].copy_from_slice(&now.to_le_bytes());
         entry[8..16].copy_from_slice(&bottle.key.epoch.to_le_bytes());
         entry[16] = u8::try_from(name.len()).unwrap_or(u8::MAX);
         entry[17..17 + name.len()].copy_from_slice(name);
         let slot = self.next.fetch_add(1, Ordering::Relaxed) % ENTRIES;
         // A journal that cannot be written costs a diagnosis, never an exchange.
-        let _ = self.file.write_all_at(&entry, PANIC_BYTES as u64 + slot * ENTRY_BYTES);
+        let _ = self.file.write_all_at(&entry, (PANIC_BYTES + slot * ENTRY_BYTES) as u64);
     }
 
     /// Something panicked.
@@ -88,12 +88,12 @@ pub(crate) struct Entries {
 
 /// Reads a journal: of the beginnings, those that are younger than `within`.
 pub(crate) fn read(file: &File, within: Duration) -> Entries {
-    let mut bytes = vec![0; PANIC_BYTES + (ENTRIES * ENTRY_BYTES) as usize];
+    let mut bytes = vec![0; PANIC_BYTES + ENTRIES * ENTRY_BYTES];
     let filled = read_at_most(file, &mut bytes);
     let (panic, entries) = bytes[..filled].split_at(PANIC_BYTES.min(filled));
     let since = now_ms().saturating_sub(u64::try_from(within.as_millis()).unwrap_or(u64::MAX));
     let mut began: Vec<BottleKey> =
-        entries.chunks_exact(ENTRY_BYTES as usize).filter_map(|entry| beginning(entry, since)).collect();
+        entries.chunks_exact(ENTRY_BYTES).filter_map(|entry| beginning(entry, since)).collect();
     began.sort();
     began.dedup();
     Entries { panic: last_panic(panic), began }
@@ -164,12 +164,12 @@ mod tests {
         for _ in 0..1000 {
             journal.began(&busy);
         }
-        assert!(file.metadata().expect("it is there").len() < PANIC_BYTES as u64 + 100 * ENTRY_BYTES);
+        assert!(file.metadata().expect("it is there").len() < (PANIC_BYTES + 100 * ENTRY_BYTES) as u64);
         for number in 0..ENTRIES + 10 {
             journal.began(&bottle(&number.to_string(), 7));
         }
         let entries = read(&file, Duration::from_secs(60));
-        assert_eq!(entries.began.len() as u64, ENTRIES);
+        assert_eq!(entries.began.len(), ENTRIES);
         assert!(entries.began.iter().any(|key| *key.name == *(ENTRIES + 9).to_string()));
     }
 }

@@ -179,6 +179,7 @@ impl Worker {
         channel.ready().await.map_err(|error| broken(&error))?;
         let response = channel.send_request(request).await.map_err(|error| broken(&error))?;
         let status = response.status();
+        #[expect(clippy::disallowed_methods, reason = "bounded by ANSWER_BYTES_MAX")]
         let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
         Ok((status, body.map_err(|error| broken(&error))?.to_bytes()))
     }

@@ -129,6 +129,7 @@ mod tests {
     use super::*;
 
     /// The wait status of a shell that runs `script`.
+    #[expect(clippy::zombie_processes, reason = "waited for by its id")]
     fn status_of(script: &str) -> WaitStatus {
         let child = Command::new("sh").args(["-c", script]).spawn().expect("a shell");
         let pid = rustix::process::Pid::from_child(&child);
