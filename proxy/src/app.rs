@@ -80,12 +80,11 @@ fn refuse_unbuilt(config: &Config) -> Result<(), Vec<Problem>> {
     let secrets = config.secrets.iter().map(|one| ("`secrets` is", &one.at));
     let redact = config.exceptions.iter().filter(|one| one.action == MatchAction::Redact);
     let redact = redact.map(|one| ("an exception's `action: redact` is", &one.at));
-    let tests = config.tests.iter().map(|one| ("`tests` is", &one.at));
     let problem = |(what, at): (&str, &Location)| Problem {
         at: at.clone(),
         message: format!("{what} not acted on by this version; remove it"),
     };
-    let problems: Vec<Problem> = secrets.chain(redact).chain(tests).map(problem).collect();
+    let problems: Vec<Problem> = secrets.chain(redact).map(problem).collect();
     if problems.is_empty() { Ok(()) } else { Err(problems) }
 }
 

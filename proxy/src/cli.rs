@@ -14,6 +14,7 @@ mod presets;
 mod run;
 mod scan;
 mod status;
+mod trial;
 
 use std::ffi::OsString;
 use std::fmt;

@@ -17,6 +17,7 @@ mod inspect;
 mod isolation;
 mod leases;
 mod listen;
+mod meaning;
 mod policy;
 mod probe;
 mod rules;
