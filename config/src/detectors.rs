@@ -7,6 +7,7 @@ mod merge;
 pub(crate) use merge::Merged;
 pub(crate) mod read;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use crate::host::HostPattern;
@@ -145,6 +146,16 @@ pub struct DetectorSpec {
     pub examples: Examples,
     /// Where it was written.
     pub at: Location,
+    /// Where the value of each of its keys was written.
+    pub places: BTreeMap<String, Location>,
+}
+
+impl DetectorSpec {
+    /// Where the value of `key` was written; where it was left out, the detector's own place.
+    #[must_use]
+    pub fn place_of(&self, key: &str) -> &Location {
+        self.places.get(key).unwrap_or(&self.at)
+    }
 }
 
 /// Words of which one must stand near a match.

@@ -53,10 +53,17 @@ impl RuleBook {
     /// # Errors
     /// Every problem, each where it was written.
     pub(crate) fn compile(config: &Config) -> Result<Self, Vec<Problem>> {
-        refuse_unbuilt(config)?;
-        let detectors = Detectors::compile(&config.detectors, crate::budget::detectors(&config.limits))?;
-        let policies = policy::compile(config, &detectors)?;
-        let bottles = bottles(config)?;
+        let detectors = Detectors::compile(&config.detectors, crate::budget::detectors(&config.limits))
+            .and_then(|detectors| Ok((policy::compile(config, &detectors)?, detectors)));
+        let ((policies, detectors), bottles) = match (refuse_unbuilt(config), detectors, bottles(config)) {
+            (Ok(()), Ok(compiled), Ok(bottles)) => (compiled, bottles),
+            (unbuilt, detectors, bottles) => {
+                let found = [unbuilt.err(), detectors.err(), bottles.err()];
+                let mut problems: Vec<Problem> = found.into_iter().flatten().flatten().collect();
+                problems.sort();
+                return Err(problems);
+            }
+        };
         let nothing = Policies::nothing(&detectors);
         let (admin_from, log_exchanges) = (config.listen.admin_from.clone(), config.log.exchanges);
         let exceptions = Exceptions::new(&config.exceptions);

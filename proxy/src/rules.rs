@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use decant_config::{
-    DetectorFilter, DetectorSpec, DetectorsConfig, Directions, HostPattern, MatchAction, Problem, Severity,
-    Surface,
+    DetectorFilter, DetectorSpec, DetectorsConfig, Directions, HostPattern, Location, MatchAction, Problem,
+    Severity, Surface,
 };
 use decant_detectors::{
     BuildError, BuildLimits, Context, Ignore, Rule, RuleId, RuleSet, RuleSetBuilder, Selection, Validator,
@@ -60,11 +60,7 @@ impl Detectors {
             }
             Ok(_) => Err(problems),
             Err(errors) => {
-                let place =
-                    |error: &BuildError| config.list.iter().find(|spec| spec.id.as_str() == error.rule());
-                problems.extend(
-                    errors.iter().filter_map(|error| Some(problem(place(error)?, error.to_string()))),
-                );
+                problems.extend(errors.iter().map(|error| unbuilt(config, error)));
                 Err(problems)
             }
         }
@@ -127,7 +123,10 @@ pub(crate) fn rule(spec: &DetectorSpec) -> Result<Rule, Problem> {
         None => None,
         Some(name) => match name.parse::<Validator>() {
             Ok(validator) => Some(validator),
-            Err(error) => return Err(problem(spec, format!("detector `{}`: validate: {error}", spec.id))),
+            Err(error) => {
+                let message = format!("detector `{}`: validate: {error}", spec.id);
+                return Err(Problem { at: spec.place_of("validate").clone(), message });
+            }
         },
     };
     Ok(Rule {
@@ -144,6 +143,10 @@ pub(crate) fn rule(spec: &DetectorSpec) -> Result<Rule, Problem> {
     })
 }
 
-fn problem(spec: &DetectorSpec, message: String) -> Problem {
-    Problem { at: spec.at.clone(), message }
+/// What the engine says about a detector, where it was written; about all of them together, at the first.
+fn unbuilt(config: &DetectorsConfig, error: &BuildError) -> Problem {
+    let spec = config.list.iter().find(|spec| spec.id.as_str() == error.rule()).or(config.list.first());
+    let at =
+        spec.map_or_else(|| Location::start_of("(detectors)"), |spec| spec.place_of(error.field()).clone());
+    Problem { at, message: error.to_string() }
 }

@@ -217,7 +217,7 @@ fn refuse_twice<'a>(
     let mut seen = BTreeSet::new();
     for (id, at) in ids {
         if !seen.insert(id) {
-            cx.problem(at, format!("the id `{id}` stands twice in this list"));
+            cx.problem(at, format!("the id `{id}` stands twice in this list: rename one of them"));
         }
     }
 }
@@ -245,6 +245,7 @@ fn detector(node: &Node, cx: &mut Cx) -> Option<DetectorSpec> {
         description: description?,
         pattern: pattern?,
         at: node.at.clone(),
+        places: map.places(),
     })
 }
 
