@@ -153,7 +153,7 @@ fn damage() -> impl Strategy<Value = Damage> {
     ]
 }
 
-fn apply(lines: &mut Vec<String>, at: usize, damage: Damage) {
+fn apply(lines: &mut Vec<String>, at: usize, damage: &Damage) {
     let line = lines[at].clone();
     let (indent, rest) = line.split_at(line.len() - line.trim_start().len());
     let (key, value) = rest.split_once(": ").unwrap_or((rest, ""));
@@ -180,7 +180,7 @@ fn damaged_lines() -> impl Strategy<Value = String> {
             let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
             for (index, damage) in edits {
                 let at = index.index(lines.len());
-                apply(&mut lines, at, damage);
+                apply(&mut lines, at, &damage);
             }
             lines.join(end)
         },
