@@ -133,7 +133,7 @@ pub struct DetectorSpec {
     /// Words that must stand near.
     pub context: Option<ContextSpec>,
     /// Where a match is expected, passes and is counted.
-    pub home: Home,
+    pub home: Vec<Home>,
     /// Matches that are none.
     pub ignore: IgnoreSpec,
     /// What a match leads to, unless the route says otherwise.
@@ -205,7 +205,7 @@ pub struct DetectorOverride {
     pub action: Option<MatchAction>,
     /// Replaces the severity.
     pub severity: Option<Severity>,
-    /// Hosts that are added to its home; surfaces, where there are any, that replace those of its home.
+    /// Hosts that are added to its first home; surfaces, where there are any, that replace those of that home.
     pub home: Home,
     /// Patterns and digests added to what it ignores.
     pub ignore: IgnoreSpec,

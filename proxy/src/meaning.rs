@@ -40,7 +40,7 @@ impl<'a> Scene<'a> {
     ) -> Meaning<'a> {
         let facts = self.book.detectors.facts(hit.rule);
         let surface = hit.place.surface.name();
-        if hit.place.direction == Direction::Request && facts.is_home(self.host, surface) {
+        if facts.is_home(self.host, surface) {
             return Meaning::Expected;
         }
         let found = Match { detector: &facts.id, bottle: self.bottle, host: self.host, surface };

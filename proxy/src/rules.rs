@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use decant_config::{
-    DetectorFilter, DetectorSpec, DetectorsConfig, Directions, HostPattern, Location, MatchAction, Problem,
+    DetectorFilter, DetectorSpec, DetectorsConfig, Directions, Home, Location, MatchAction, Problem,
     Severity, Surface,
 };
 use decant_detectors::{
@@ -33,8 +33,7 @@ pub(crate) struct Facts {
     direction: Directions,
     pub(crate) severity: Severity,
     pub(crate) action: MatchAction,
-    home_hosts: Vec<HostPattern>,
-    home_surfaces: Vec<Surface>,
+    home: Vec<Home>,
 }
 
 impl Detectors {
@@ -94,8 +93,7 @@ impl Facts {
             direction: spec.direction,
             severity: spec.severity,
             action: spec.action,
-            home_hosts: spec.home.hosts.clone(),
-            home_surfaces: spec.home.surfaces.clone(),
+            home: spec.home.clone(),
         }
     }
 
@@ -108,9 +106,10 @@ impl Facts {
 
     /// Whether a match on `surface` of a message to or from `host` is where it belongs.
     pub(crate) fn is_home(&self, host: &Host, surface: &str) -> bool {
-        let surface_fits =
-            self.home_surfaces.is_empty() || self.home_surfaces.iter().any(|home| home.as_str() == surface);
-        surface_fits && self.home_hosts.iter().any(|home| covers(home, host))
+        let fits = |surfaces: &[Surface]| {
+            surfaces.is_empty() || surfaces.iter().any(|home| home.as_str() == surface)
+        };
+        self.home.iter().any(|home| fits(&home.surfaces) && home.hosts.iter().any(|one| covers(one, host)))
     }
 }
 

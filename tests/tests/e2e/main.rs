@@ -7,6 +7,7 @@ mod certificates;
 mod clients;
 mod codings;
 mod connections;
+mod day;
 mod expected;
 mod framing;
 mod headers;
