@@ -182,7 +182,7 @@ fn what_is_found_behind_the_reader_has_a_place_too() {
     assert_eq!(
         told,
         "own.yaml:2:5: detector `wrong`: examples.match[0] does not match\n\
-         decant.yaml:4:5: `wrong` must stop this request, but route `*` lets it pass\n"
+         decant.yaml:4:5: `wrong` must stop this request, but route `public` lets it pass\n"
     );
 }
 
