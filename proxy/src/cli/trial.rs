@@ -279,4 +279,6 @@ fn shown(place: &Place) -> String {
 }
 
 #[cfg(test)]
+mod presets;
+#[cfg(test)]
 mod tests;
