@@ -230,7 +230,7 @@ pub enum Expect {
     Allow,
     /// Policy refuses it.
     Policy,
-    /// This detector finds something.
+    /// This detector finds something that it blocks or redacts.
     Detector(Name),
 }
 

@@ -55,10 +55,17 @@ impl RuleBook {
     /// # Errors
     /// Every problem, each where it was written.
     pub(crate) fn compile(config: &Config) -> Result<Self, Vec<Problem>> {
-        refuse_unbuilt(config)?;
-        let detectors = Detectors::compile(&config.detectors, crate::budget::detectors(&config.limits))?;
-        let policies = policy::compile(config, &detectors)?;
-        let bottles = bottles(config)?;
+        let detectors = Detectors::compile(&config.detectors, crate::budget::detectors(&config.limits))
+            .and_then(|detectors| Ok((policy::compile(config, &detectors)?, detectors)));
+        let ((policies, detectors), bottles) = match (refuse_unbuilt(config), detectors, bottles(config)) {
+            (Ok(()), Ok(compiled), Ok(bottles)) => (compiled, bottles),
+            (unbuilt, detectors, bottles) => {
+                let found = [unbuilt.err(), detectors.err(), bottles.err()];
+                let mut problems: Vec<Problem> = found.into_iter().flatten().flatten().collect();
+                problems.sort();
+                return Err(problems);
+            }
+        };
         let nothing = Policies::nothing(&detectors);
         let (admin_from, log_exchanges) = (config.listen.admin_from.clone(), config.log.exchanges);
         let exceptions = Exceptions::new(&config.exceptions);
@@ -82,12 +89,11 @@ fn refuse_unbuilt(config: &Config) -> Result<(), Vec<Problem>> {
     let secrets = config.secrets.iter().map(|one| ("`secrets` is", &one.at));
     let redact = config.exceptions.iter().filter(|one| one.action == MatchAction::Redact);
     let redact = redact.map(|one| ("an exception's `action: redact` is", &one.at));
-    let tests = config.tests.iter().map(|one| ("`tests` is", &one.at));
     let problem = |(what, at): (&str, &Location)| Problem {
         at: at.clone(),
         message: format!("{what} not acted on by this version; remove it"),
     };
-    let problems: Vec<Problem> = secrets.chain(redact).chain(tests).map(problem).collect();
+    let problems: Vec<Problem> = secrets.chain(redact).map(problem).collect();
     if problems.is_empty() { Ok(()) } else { Err(problems) }
 }
 

@@ -15,6 +15,7 @@ mod presets;
 mod run;
 mod scan;
 mod status;
+mod trial;
 mod worker;
 
 use std::ffi::OsString;

@@ -21,6 +21,7 @@ mod isolation;
 mod journal;
 mod leases;
 mod listen;
+mod meaning;
 mod policy;
 mod probe;
 mod rules;

@@ -110,7 +110,7 @@ impl Reading {
             }
         }
         if let Some(surplus) = files.get(FILES_MAX) {
-            self.unreadable(surplus, &format!("more than {FILES_MAX} files"));
+            self.unreadable(surplus, &format!("more than {FILES_MAX} files: join some of them"));
         }
         files.truncate(FILES_MAX);
         files.into_iter().filter_map(|file| self.text_of(&file).map(|text| (file, text))).collect()
@@ -132,7 +132,7 @@ impl Reading {
         };
         self.inputs.add_read(file, &bytes);
         if bytes.len() as u64 > FILE_BYTES_MAX {
-            self.unreadable(file, &format!("more than {FILE_BYTES_MAX} bytes"));
+            self.unreadable(file, &format!("more than {FILE_BYTES_MAX} bytes: divide it"));
             return None;
         }
         match String::from_utf8(bytes) {

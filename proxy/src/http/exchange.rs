@@ -28,7 +28,7 @@ use crate::identity::Bottle;
 use crate::inspect::{Blocked, BodyError, Direction, InspectBody};
 use crate::listen::Connection;
 use crate::policy::{Authorized, Grant, Head, Route, Side, Verdict};
-use crate::target::{Host, Scheme, Target};
+use crate::target::{Scheme, Target};
 use crate::upstream::{UpstreamBody, UpstreamError, UpstreamErrorKind};
 
 /// Who asks.
@@ -100,8 +100,8 @@ async fn forward(
 ) -> Result<Response<ResponseBody>, Refusal> {
     head::check_request(&parts)?;
     let grant = authorise(exchange, &parts)?;
-    scan_request_head(exchange, &parts, &grant.route.request)
-        .map_err(|blocked| exchange.refusal(&blocked))?;
+    let scan = exchange.head_scan(Direction::Request, &grant.route.request);
+    scan.opening(exchange.target.host.name(), &parts).map_err(|blocked| exchange.refusal(&blocked))?;
     let body = request_body(exchange, &parts, upload, &grant.route.request).await?;
     let request = upstream_request(parts, body, &grant.target);
     let started = tokio::time::Instant::now();
@@ -118,13 +118,7 @@ async fn forward(
 
 /// Asks policy. A policy that only observes records what it would have refused and lets it pass.
 fn authorise(exchange: &Exchange, parts: &request::Parts) -> Result<Grant, Refusal> {
-    let head = Head {
-        method: &parts.method,
-        path: parts.uri.path(),
-        query: parts.uri.query(),
-        headers: &parts.headers,
-    };
-    let verdict = exchange.policy.request(&exchange.target, &head);
+    let verdict = exchange.policy.request(&exchange.target, &Head::of(parts));
     let grant = match verdict {
         Verdict::Granted(grant) => grant,
         Verdict::Ambiguous(why) => {
@@ -173,18 +167,6 @@ async fn request_body(
         Ok(()) => Ok(body.boxed_unsync()),
         Err(error) => Err(exchange.take_block().unwrap_or_else(|| client_failed(&error))),
     }
-}
-
-/// Scans what of the request is known before its body: host, method, path, query, fields.
-fn scan_request_head(exchange: &Exchange, parts: &request::Parts, side: &Side) -> Result<(), Blocked> {
-    if side.selection.is_empty() {
-        return Ok(());
-    }
-    let scan = exchange.head_scan(Direction::Request, side);
-    if let Host::Name(name) = &exchange.target.host {
-        scan.host(name)?;
-    }
-    scan.request(&parts.method, &parts.uri, &parts.headers)
 }
 
 fn scan_response_head(exchange: &Exchange, parts: &response::Parts, side: &Side) -> Result<(), Blocked> {
@@ -298,7 +280,6 @@ pub(super) fn scan_host(
     route: &Arc<Route>,
 ) -> Option<Refusal> {
     let exchange = Exchange::for_tunnel(connection, &party.bottle, book, target, route);
-    let Host::Name(name) = &target.host else { return None };
-    let scanned = exchange.head_scan(Direction::Request, &route.request).host(name);
+    let scanned = exchange.head_scan(Direction::Request, &route.request).host(target.host.name()?);
     scanned.err().map(|blocked| exchange.refuse(exchange.refusal(&blocked)))
 }

@@ -14,7 +14,7 @@ use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use decant_detectors::{Confidence, Event, RuleSet, Selection};
 use http::header::{AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION, SET_COOKIE};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, request};
 
 use super::layer::{Case, Layer};
 use super::verdict::{
@@ -49,6 +49,15 @@ pub(crate) struct HeadScan<'a> {
 }
 
 impl HeadScan<'_> {
+    /// Scans all that is known of a request before its body: the name of its host, where it has one, and its head.
+    pub(crate) fn opening(&self, host: Option<&str>, parts: &request::Parts) -> Result<(), Blocked> {
+        if self.selection.is_empty() {
+            return Ok(());
+        }
+        host.map_or(Ok(()), |name| self.host(name))?;
+        self.request(&parts.method, &parts.uri, &parts.headers)
+    }
+
     /// Scans a request's head.
     pub(crate) fn request(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<(), Blocked> {
         let mut desk = self.desk();

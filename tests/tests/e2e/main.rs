@@ -8,6 +8,7 @@ mod clients;
 mod codings;
 mod connections;
 mod control;
+mod day;
 mod expected;
 mod framing;
 mod headers;

@@ -155,6 +155,37 @@ fn a_detector_that_cannot_be_compiled_is_named_with_its_place() {
     assert!(text.contains("own.yaml:2:") && text.contains("broken"), "{text}");
 }
 
+/// What only the engine, the environment or a rehearsal can tell stands beside what the reader tells, each at its key.
+#[test]
+fn what_is_found_behind_the_reader_has_a_place_too() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let own = "detectors:\n  - {id: wide, description: d, pattern: 'ab+c'}\n  - {id: odd, description: d, validate: luck, pattern: 'abcdefgh'}\n  - {id: wrong, description: d, pattern: 'qwertyuiop', examples: {match: [qwerty]}}\n";
+    fs::write(folder.path().join("own.yaml"), own).expect("a writable folder");
+    let config = folder.path().join("decant.yaml");
+    let check = |text: &str| {
+        fs::write(&config, text).expect("a writable folder");
+        let checked = run(&["check", "--config", &config.display().to_string()]);
+        assert_eq!(checked.code, 1, "{text}: {checked:?}");
+        checked.stderr.replace(&format!("{}/", folder.path().display()), "")
+    };
+    let text = "version: 1\ndetectors: {builtin: false, files: [own.yaml]}\n\
+                bottles: [{name: a, sources: 10.0.0.1, token: {env: DECANT_TEST_UNSET}}]\n";
+    let told = check(text);
+    let places: Vec<&str> = told.lines().filter_map(|line| line.split(": ").next()).collect();
+    assert_eq!(places, ["decant.yaml:3:11", "own.yaml:2:41", "own.yaml:3:41"], "{told}");
+    let own = own.lines().filter(|line| !line.contains("wide") && !line.contains("odd"));
+    fs::write(folder.path().join("own.yaml"), own.collect::<Vec<_>>().join("\n")).expect("a writable folder");
+    let told = check(
+        "version: 1\ndetectors: {builtin: false, files: [own.yaml]}\ntests:\n  \
+         - {bottle: local, request: GET https://a.test/, expect: wrong}\n",
+    );
+    assert_eq!(
+        told,
+        "own.yaml:2:5: detector `wrong`: examples.match[0] does not match\n\
+         decant.yaml:4:5: `wrong` must stop this request, but route `public` lets it pass\n"
+    );
+}
+
 #[test]
 fn scan_finds_without_showing() {
     let folder = TempDir::new().expect("a temporary folder");
