@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 pub(crate) use fields::{Fields, Row, Section, not_empty, read_all};
-pub(crate) use parse::parse;
+pub(crate) use parse::{READING_LIMITS, parse};
 
 use crate::name::Name;
 use crate::problem::{Location, Problems, quoted};
@@ -82,7 +82,7 @@ fn unknown<'a>(text: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     let hint = match did_you_mean(text, known.iter().copied()) {
         near if !near.is_empty() => near,
         _ if known.len() <= KEYS_LISTED_MAX => format!(": write {}", alternatives(&known)),
-        _ => ": take it out, or look it up in the reference".into(),
+        _ => ": take it out, or find its name by `decant reference`".into(),
     };
     format!("unknown key {}{hint}", quoted(text))
 }

@@ -12,6 +12,7 @@ mod finding;
 mod health;
 mod load;
 mod presets;
+mod reference;
 mod run;
 mod scan;
 mod status;
@@ -86,6 +87,7 @@ fn dispatch(command: Command) -> Result<Exit, Failure> {
         Command::Run(args) => run::run(&args),
         Command::Worker(args) => worker::run(&args),
         Command::Check(args) => check::run(&args),
+        Command::Reference(args) => reference::run(&args),
         Command::Scan(args) => scan::run(&args),
         Command::Detectors(args) => detectors::list(&args),
         Command::Explain(args) => detectors::explain(&args),

@@ -21,6 +21,12 @@ const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// Files that a configuration is made of.
 const FILES_MAX: usize = 256;
 
+/// The bounds of reading files, for the reference.
+pub(crate) const READING_LIMITS: &[(&str, u64)] = &[
+    ("bytes of one configuration or detector file", FILE_BYTES_MAX),
+    ("files of one configuration", FILES_MAX as u64),
+];
+
 /// The name under which the embedded defaults stand in places.
 pub(super) const EMBEDDED: &str = "(embedded defaults)";
 

@@ -20,6 +20,13 @@ const ENTRIES_MAX: usize = 10_000;
 /// Lists and maps inside one another.
 const DEPTH_MAX: usize = 32;
 
+/// The bounds of one file's tree, for the reference.
+pub(crate) const READING_LIMITS: &[(&str, u64)] = &[
+    ("values of one file, aliases written out", NODES_MAX as u64),
+    ("entries of one list or map", ENTRIES_MAX as u64),
+    ("lists and maps inside one another", DEPTH_MAX as u64),
+];
+
 /// Reads one document. An empty one is an empty map.
 ///
 /// Problems of the syntax end the reading of this file; duplicate keys and tags are noted and reading goes on.

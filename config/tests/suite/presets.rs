@@ -68,9 +68,9 @@ fn a_route_stands_for_those_of_its_preset() {
         config.policies["default"].routes.clone()
     };
     let names = |text: &str| routes(text).iter().map(|route| route.name.to_string()).collect::<Vec<_>>();
-    assert_eq!(names("{use: pypi}"), ["pypi", "pypi/upload", "pypi/trusted-publishing"]);
+    assert_eq!(names("{use: pypi}"), ["pypi", "pypi/upload"]);
     assert_eq!(names("{use: pypi, access: read}"), ["pypi"]);
-    assert_eq!(names("{use: pypi, name: python}"), ["python", "python/upload", "python/trusted-publishing"]);
+    assert_eq!(names("{use: pypi, name: python}"), ["python", "python/upload"]);
     assert_eq!(names("{use: go}, {use: go, action: deny}"), ["go", "go/storage", "go#2", "go/storage#2"]);
     for route in routes("{use: github, git: {push: allow}, inspect: {response: {detectors: none}}}") {
         assert_eq!(route.git.push, Action::Allow);
