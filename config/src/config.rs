@@ -24,8 +24,8 @@ use crate::policy::{MatchAction, Mode, Policy};
 use crate::problem::Location;
 use crate::value::date::Date;
 
-pub(crate) use files::Reading;
 pub use files::{Environment, Overrides, load, parse, parse_detectors};
+pub(crate) use files::{READING_LIMITS, Reading};
 
 /// A gateway's configuration.
 #[derive(Clone, Debug)]
@@ -230,7 +230,7 @@ pub enum Expect {
     Allow,
     /// Policy refuses it.
     Policy,
-    /// This detector finds something.
+    /// This detector finds something that it blocks or redacts.
     Detector(Name),
 }
 

@@ -7,6 +7,7 @@ mod merge;
 pub(crate) use merge::Merged;
 pub(crate) mod read;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use crate::host::HostPattern;
@@ -132,7 +133,7 @@ pub struct DetectorSpec {
     /// Words that must stand near.
     pub context: Option<ContextSpec>,
     /// Where a match is expected, passes and is counted.
-    pub home: Home,
+    pub home: Vec<Home>,
     /// Matches that are none.
     pub ignore: IgnoreSpec,
     /// What a match leads to, unless the route says otherwise.
@@ -145,6 +146,16 @@ pub struct DetectorSpec {
     pub examples: Examples,
     /// Where it was written.
     pub at: Location,
+    /// Where the value of each of its keys was written.
+    pub places: BTreeMap<String, Location>,
+}
+
+impl DetectorSpec {
+    /// Where the value of `key` was written; where it was left out, the detector's own place.
+    #[must_use]
+    pub fn place_of(&self, key: &str) -> &Location {
+        self.places.get(key).unwrap_or(&self.at)
+    }
 }
 
 /// Words of which one must stand near a match.
@@ -194,7 +205,7 @@ pub struct DetectorOverride {
     pub action: Option<MatchAction>,
     /// Replaces the severity.
     pub severity: Option<Severity>,
-    /// Hosts that are added to its home; surfaces, where there are any, that replace those of its home.
+    /// Hosts that are added to its first home; surfaces, where there are any, that replace those of that home.
     pub home: Home,
     /// Patterns and digests added to what it ignores.
     pub ignore: IgnoreSpec,

@@ -162,7 +162,7 @@ fn ends_in_number(name: &str) -> bool {
 
 fn not_a_host(text: &str) -> String {
     let reason = match text {
-        "" => "it is empty",
+        "" => "it is empty: write a name",
         _ if text.contains("://") => "write the name alone, without a scheme",
         _ if text.contains('/') => "write the name alone, without a path",
         _ if text.contains('@') => "write the name alone, without a user",

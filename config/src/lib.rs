@@ -59,7 +59,7 @@ pub use policy::{
 };
 pub use presets::{Access, Preset, preset, presets};
 pub use problem::{Location, Problem, Problems};
-pub use reference::{ReferenceRow, allocator_reference, reference};
+pub use reference::{ReferenceRow, allocator_reference, reference, reference_document};
 pub use value::date::Date;
 pub use value::duration::{parse_duration, show_duration};
 pub use value::size::{parse_size, show_size};

@@ -101,7 +101,10 @@ fn refuse_twice(items: &[Node], cx: &mut Cx) {
     let mut lines = BTreeMap::new();
     for (at, name) in items.iter().filter_map(written_name) {
         if let Some(line) = lines.insert(name, at.at.line) {
-            let message = format!("the name {} stands twice in this list: also in line {line}", quoted(name));
+            let message = format!(
+                "the name {} stands twice in this list, also in line {line}: rename one of them",
+                quoted(name)
+            );
             cx.problem(&at.at, message);
         }
     }

@@ -12,6 +12,10 @@ use crate::inputs::Inputs;
 /// Problems kept at most: a file of garbage must not fill memory with its own report.
 const PROBLEMS_MAX: usize = 500;
 
+/// The bounds of a report, for the reference.
+pub(crate) const READING_LIMITS: &[(&str, u64)] =
+    &[("problems that are told one by one", PROBLEMS_MAX as u64)];
+
 /// Characters of a file's own text that a message repeats at most.
 const EXCERPT_CHARS_MAX: usize = 60;
 

@@ -1,5 +1,9 @@
 //! The reference: every key, from the tables that the readers go by.
 
+mod document;
+
+pub use document::reference_document;
+
 use crate::bottle::read::BOTTLE;
 use crate::config::read as config;
 use crate::detectors::read as detectors;

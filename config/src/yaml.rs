@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 pub(crate) use fields::{Fields, Row, Section, not_empty, read_all};
-pub(crate) use parse::parse;
+pub(crate) use parse::{READING_LIMITS, parse};
 
 use crate::name::Name;
 use crate::problem::{Location, Problems, quoted};
-use crate::suggest::did_you_mean;
+use crate::suggest::{alternatives, did_you_mean};
 
 /// A value with its place.
 #[derive(Clone, Debug)]
@@ -67,10 +67,24 @@ impl Cx {
         }
         let message = match key.text.as_str() {
             "<<" => "merge keys are not supported: write the keys out".into(),
-            text => format!("unknown key {}{}", quoted(text), did_you_mean(text, known)),
+            text => unknown(text, known),
         };
         self.problem(&key.at, message);
     }
+}
+
+/// Keys that a message lists at most, where none is near enough to be meant.
+const KEYS_LISTED_MAX: usize = 8;
+
+/// The message for a key that is none of `known`.
+fn unknown<'a>(text: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+    let known: Vec<&str> = known.into_iter().collect();
+    let hint = match did_you_mean(text, known.iter().copied()) {
+        near if !near.is_empty() => near,
+        _ if known.len() <= KEYS_LISTED_MAX => format!(": write {}", alternatives(&known)),
+        _ => ": take it out, or find its name by `decant reference`".into(),
+    };
+    format!("unknown key {}{hint}", quoted(text))
 }
 
 impl Node {
@@ -145,7 +159,7 @@ impl Node {
     pub(crate) fn path(&self, cx: &mut Cx) -> Option<PathBuf> {
         let text = self.text(cx)?;
         if text.is_empty() || text.contains('\0') {
-            return cx.refuse(self, format!("{} is not a path", quoted(text)));
+            return cx.refuse(self, format!("{} is not a path: write the name of a file", quoted(text)));
         }
         Some(self.at.file.parent().unwrap_or(Path::new("")).join(text))
     }
@@ -169,7 +183,13 @@ pub(crate) fn word<T: FromStr<Err = String>>(node: &Node, cx: &mut Cx) -> Option
 
 /// Any text that is not empty.
 pub(crate) fn text(node: &Node, cx: &mut Cx) -> Option<String> {
-    node.parsed(cx, |text| if text.is_empty() { Err("this is empty".into()) } else { Ok(text.to_owned()) })
+    node.parsed(cx, |text| {
+        if text.is_empty() {
+            Err("this is empty: write something, or leave the key out".into())
+        } else {
+            Ok(text.to_owned())
+        }
+    })
 }
 
 /// A name of letters, digits and `._-`.

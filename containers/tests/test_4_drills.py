@@ -33,8 +33,16 @@ def kill(service):
     os.kill(lab.shared().pid(service), signal.SIGKILL)
 
 
+def worker():
+    """The gateway's process that carries the data: its supervisor's child."""
+    main = lab.shared().pid("gateway")
+    return int(Path(f"/proc/{main}/task/{main}/children").read_text().split()[-1])
+
+
 # What is done, and for how many seconds a bottle may go without an answer at most; 0: no request of it may fail.
 DRILLS = [
+    ("the gateway's worker is killed", lambda lab: os.kill(worker(), signal.SIGKILL), 1),
+    ("the gateway's worker is replaced", lambda lab: docker("kill", "--signal", "USR2", f"{NAME}-gateway"), 0),
     ("the gateway is killed", lambda lab: kill("gateway"), 5),
     ("the gateway is restarted", lambda lab: docker("restart", f"{NAME}-gateway"), 5),
     ("the gateway is replaced", lambda lab: lab.compose("up", "-d", "--no-build", "--no-deps", "--force-recreate", "gateway"), 10),
@@ -142,9 +150,19 @@ class Drills(unittest.TestCase):
         count = lambda: int(self.bottle.sh("grep -c BEGIN /etc/decant/ca/bundle.pem"))
         before = count()
         docker("exec", f"{NAME}-gateway", "/usr/bin/decant", "ca", "--config", "/etc/decant/gateway", "rotate")
-        docker("restart", f"{NAME}-gateway")
+        docker("kill", "--signal", "USR2", f"{NAME}-gateway")
         until("the bundle holds both", lambda: count() == before + 1, 30)
         until("requests pass", lambda: "the origin" in self.bottle.sh("curl -sS https://origin.test/"), 30)
+
+    def test_7_a_worker_that_hangs_turns_health_red_and_is_replaced(self):
+        hanging = worker()
+        began = time.monotonic()
+        os.kill(hanging, signal.SIGSTOP)
+        health = subprocess.run(["docker", "exec", f"{NAME}-gateway", "/usr/bin/decant", "health"], capture_output=True, text=True)
+        self.assertEqual(health.returncode, 1, health.stderr)
+        until("another worker serves", lambda: worker() != hanging and self.both_ready(), 20)
+        print(f"\n    a hanging worker was replaced after {time.monotonic() - began:.1f} s ", end="")
+        self.assertIn("the origin", self.bottle.sh("curl -sS https://origin.test/"))
 
 
 def outage_of(traffic):

@@ -18,6 +18,25 @@ impl BuildError {
     pub fn rule(&self) -> &str {
         &self.rule
     }
+
+    /// The field of the rule that has to change, by its name in a detector file; `id` where it is the whole rule.
+    #[must_use]
+    pub fn field(&self) -> &'static str {
+        match &self.reason {
+            Reason::Duplicate | Reason::AutomataSize { .. } => "id",
+            Reason::ShorterThanMatch { .. } => "max_length",
+            Reason::Keyword { .. } => "keywords",
+            Reason::MatchesNothing | Reason::MatchesEmpty | Reason::Unbounded | Reason::NoAnchor { .. } => {
+                "pattern"
+            }
+            Reason::TooMany { what, .. }
+            | Reason::TooLong { what, .. }
+            | Reason::Syntax { what, .. }
+            | Reason::Automaton { what, .. }
+            | Reason::AutomatonSize { what, .. }
+            | Reason::Empty { what } => field_of(what),
+        }
+    }
 }
 
 impl fmt::Display for BuildError {
@@ -45,6 +64,18 @@ pub(crate) enum Reason {
     NoAnchor { one_in: u64 },
     Keyword { keyword: String, found: Vec<String> },
     Empty { what: &'static str },
+}
+
+/// The field that the words for a part of a rule speak of.
+fn field_of(what: &str) -> &'static str {
+    const FIELDS: [(&str, &str); 5] = [
+        ("context", "context"),
+        ("ignore", "ignore"),
+        ("max_length", "max_length"),
+        ("keyword", "keywords"),
+        ("pattern", "pattern"),
+    ];
+    FIELDS.iter().find(|(word, _)| what.contains(word)).map_or("id", |(_, field)| field)
 }
 
 impl fmt::Display for Reason {

@@ -20,6 +20,7 @@ use time::OffsetDateTime;
 use tokio::sync::watch;
 
 use crate::audit::Audit;
+use crate::bars::Bars;
 use crate::budget::Budget;
 use crate::exceptions::Exceptions;
 use crate::http::blocks::Blocks;
@@ -28,7 +29,8 @@ use crate::http::rate::Rate;
 use crate::identity::{Bottle, BottleKey, Entry, IdentityTable, Overlap};
 use crate::inspect::Windows;
 use crate::isolation;
-use crate::leases::Bottles;
+use crate::journal::Journal;
+use crate::leases::{Bottles, Leases};
 use crate::listen::PlaceCounts;
 use crate::policy::{self, Policies, Policy};
 use crate::probe::Probe;
@@ -56,10 +58,17 @@ impl RuleBook {
     /// # Errors
     /// Every problem, each where it was written.
     pub(crate) fn compile(config: &Config) -> Result<Self, Vec<Problem>> {
-        refuse_unbuilt(config)?;
-        let detectors = Detectors::compile(&config.detectors, crate::budget::detectors(&config.limits))?;
-        let policies = policy::compile(config, &detectors)?;
-        let bottles = bottles(config)?;
+        let detectors = Detectors::compile(&config.detectors, crate::budget::detectors(&config.limits))
+            .and_then(|detectors| Ok((policy::compile(config, &detectors)?, detectors)));
+        let ((policies, detectors), bottles) = match (refuse_unbuilt(config), detectors, bottles(config)) {
+            (Ok(()), Ok(compiled), Ok(bottles)) => (compiled, bottles),
+            (unbuilt, detectors, bottles) => {
+                let found = [unbuilt.err(), detectors.err(), bottles.err()];
+                let mut problems: Vec<Problem> = found.into_iter().flatten().flatten().collect();
+                problems.sort();
+                return Err(problems);
+            }
+        };
         let nothing = Policies::nothing(&detectors);
         let (admin_from, log_exchanges) = (config.listen.admin_from.clone(), config.log.exchanges);
         let exceptions = Exceptions::new(&config.exceptions);
@@ -83,12 +92,11 @@ impl RuleBook {
 /// worse than none.
 fn refuse_unbuilt(config: &Config) -> Result<(), Vec<Problem>> {
     let secrets = config.secrets.iter().map(|one| ("`secrets` is", &one.at));
-    let tests = config.tests.iter().map(|one| ("`tests` is", &one.at));
     let problem = |(what, at): (&str, &Location)| Problem {
         at: at.clone(),
         message: format!("{what} not acted on by this version; remove it"),
     };
-    let problems: Vec<Problem> = secrets.chain(tests).map(problem).collect();
+    let problems: Vec<Problem> = secrets.map(problem).collect();
     if problems.is_empty() { Ok(()) } else { Err(problems) }
 }
 
@@ -162,6 +170,16 @@ fn secret(source: &SecretSource) -> Result<String, String> {
     if value.is_empty() { Err(format!("the {named} is empty")) } else { Ok(value.to_owned()) }
 }
 
+/// What its supervisor gives a worker's gateway.
+pub(crate) struct Place {
+    /// Where bottles are served.
+    pub(crate) proxies: Vec<SocketAddr>,
+    /// Where operators are.
+    pub(crate) admin: SocketAddr,
+    pub(crate) probe: Probe,
+    pub(crate) journal: Journal,
+}
+
 /// One worker's gateway.
 pub(crate) struct Gateway {
     pub(crate) leaves: Leaves,
@@ -169,6 +187,9 @@ pub(crate) struct Gateway {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) audit: Audit,
     pub(crate) probe: Probe,
+    pub(crate) journal: Journal,
+    pub(crate) bars: Bars,
+    pub(crate) leases: Leases,
     pub(crate) budget: Budget,
     pub(crate) requests: Rate,
     pub(crate) refusals: Rate,
@@ -185,8 +206,8 @@ pub(crate) struct Gateway {
     identities: RwLock<Arc<IdentityTable>>,
     /// Counts the changes of `identities`.
     identified: AtomicU64,
-    /// The leased rows; locked while either half of the table changes.
-    leased: Mutex<Leased>,
+    /// The rows beside the configured ones; locked while any part of the table changes.
+    guests: Mutex<Guests>,
     ids: Ids,
 }
 
@@ -205,11 +226,11 @@ impl Gateway {
     /// have had `limits.reload_grace`.
     ///
     /// # Errors
-    /// A configured bottle that claims the source of a lease; nothing has changed then.
+    /// A configured bottle that claims the source of a lease or of the control socket; nothing has changed then.
     pub(crate) fn swap(self: &Arc<Self>, book: RuleBook) -> Result<(), Overlap> {
         let old = {
-            let leased = self.leased.lock().unwrap_or_else(PoisonError::into_inner);
-            self.identify([book.bottles.as_slice(), &leased.rows].concat())?;
+            let guests = self.guests();
+            self.identify(&book, &guests)?;
             self.book.send_replace(Arc::new(book))
         };
         let gone = retired(&old.bottles, &self.book().bottles);
@@ -237,6 +258,43 @@ impl Gateway {
         self.identified.load(Ordering::Acquire)
     }
 
+    /// Makes `rows` the bottle `name` of the control socket; without rows there is none. One that changes, or goes,
+    /// ends: its connections are closed.
+    ///
+    /// # Errors
+    /// A name or a source that another bottle has; nothing has changed then.
+    pub(crate) fn put_controlled(&self, name: &str, rows: Vec<Entry>) -> Result<(), String> {
+        let mut guests = self.guests();
+        let named = |row: &&Entry| *row.bottle.key.name == *name;
+        if !rows.is_empty() && self.book().bottles.iter().chain(&guests.leased).any(|row| named(&row)) {
+            return Err(format!("name: `{name}` is a bottle of the configuration or of a lease"));
+        }
+        let mut next = guests.clone();
+        next.controlled.retain(|row| *row.bottle.key.name != *name);
+        next.controlled.extend(rows);
+        self.identify(&self.book(), &next).map_err(|overlap| overlap.to_string())?;
+        let gone: Vec<_> = guests.controlled.iter().filter(named).map(|row| row.bottle.clone()).collect();
+        *guests = next;
+        drop(guests);
+        gone.iter().for_each(|bottle| self.end(bottle));
+        Ok(())
+    }
+
+    fn guests(&self) -> std::sync::MutexGuard<'_, Guests> {
+        self.guests.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where a known bottle comes from.
+    pub(crate) fn origin_of(&self, key: &BottleKey) -> &'static str {
+        let guests = self.guests();
+        let among = |rows: &[Entry]| rows.iter().any(|row| row.bottle.key == *key);
+        match (among(&guests.leased), among(&guests.controlled)) {
+            (true, _) => "lease",
+            (_, true) => "control",
+            _ => "configuration",
+        }
+    }
+
     /// The bottle that owns a connection from `source` that arrived at `local`.
     pub(crate) fn find_bottle(&self, source: IpAddr, local: IpAddr) -> Option<Arc<Bottle>> {
         self.identities().find(source, local)
@@ -244,9 +302,9 @@ impl Gateway {
 
     /// Where leased bottles may live: as little a destination as where they do.
     pub(crate) fn set_pool(&self, pool: Vec<IpNet>) {
-        let mut leased = self.leased.lock().unwrap_or_else(PoisonError::into_inner);
-        leased.pool = pool;
-        self.upstreams.reserve(leased.networks());
+        let mut guests = self.guests();
+        guests.pool = pool;
+        self.upstreams.reserve(guests.networks());
     }
 
     /// Who is known now.
@@ -254,8 +312,9 @@ impl Gateway {
         self.identities.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn identify(&self, entries: Vec<Entry>) -> Result<(), Overlap> {
-        let table = Arc::new(IdentityTable::new(entries)?);
+    fn identify(&self, book: &RuleBook, guests: &Guests) -> Result<(), Overlap> {
+        let rows = [book.bottles.as_slice(), &guests.leased, &guests.controlled].concat();
+        let table = Arc::new(IdentityTable::new(rows)?);
         *self.identities.write().unwrap_or_else(PoisonError::into_inner) = table;
         self.identified.fetch_add(1, Ordering::Release);
         Ok(())
@@ -267,17 +326,21 @@ impl Gateway {
     }
 }
 
-/// What the allocator has told.
-#[derive(Default)]
-struct Leased {
-    rows: Vec<Entry>,
-    /// What its subnets are cut of.
+/// The bottles that come and go while the gateway runs.
+#[derive(Clone, Default)]
+struct Guests {
+    /// Of the allocator.
+    leased: Vec<Entry>,
+    /// What leased subnets are cut of.
     pool: Vec<IpNet>,
+    /// Of the control socket.
+    controlled: Vec<Entry>,
 }
 
-impl Leased {
+impl Guests {
+    /// Where no upstream is: the pool, and what is leased of it.
     fn networks(&self) -> Vec<IpNet> {
-        self.pool.iter().copied().chain(self.rows.iter().map(|row| row.source)).collect()
+        self.pool.iter().copied().chain(self.leased.iter().map(|row| row.source)).collect()
     }
 }
 
@@ -287,12 +350,12 @@ impl Bottles for Gateway {
     }
 
     fn install(&self, leased: Vec<Entry>) -> Result<(), Overlap> {
-        let mut known = self.leased.lock().unwrap_or_else(PoisonError::into_inner);
-        let leased = Leased { rows: leased, pool: known.pool.clone() };
+        let mut guests = self.guests();
+        let next = Guests { leased, ..guests.clone() };
         // First no destination, then a bottle.
-        self.upstreams.reserve(leased.networks());
-        self.identify([self.book().bottles.as_slice(), &leased.rows].concat())?;
-        *known = leased;
+        self.upstreams.reserve(next.networks());
+        self.identify(&self.book(), &next)?;
+        *guests = next;
         Ok(())
     }
 
@@ -325,16 +388,11 @@ impl Ids {
 }
 
 impl Gateway {
-    /// Builds the gateway that serves `proxies`, and operators on `admin`.
+    /// Builds the gateway of a worker.
     ///
     /// # Errors
     /// In words: a state folder, a CA, roots or resolvers that cannot be used.
-    pub(crate) fn build(
-        config: &Config,
-        book: RuleBook,
-        proxies: &[SocketAddr],
-        admin: Option<SocketAddr>,
-    ) -> Result<Arc<Self>, BuildError> {
+    pub(crate) fn build(config: &Config, book: RuleBook, place: Place) -> Result<Arc<Self>, BuildError> {
         let budget = Budget::new(&config.limits);
         if config.memory_budget.is_some() {
             return Err(BuildError::new(
@@ -359,7 +417,7 @@ impl Gateway {
         metrics.set_config(&config.sha256.iter().map(|byte| format!("{byte:02x}")).collect::<String>());
         let leaves =
             Leaves::new(authority, budget.leaves.clone()).map_err(|error| BuildError::new("tls", error))?;
-        let listeners: Vec<SocketAddr> = proxies.iter().copied().chain(admin).collect();
+        let listeners: Vec<SocketAddr> = place.proxies.iter().copied().chain([place.admin]).collect();
         let upstreams = Upstreams::new(crate::budget::upstream(config, &listeners))
             .map_err(|error| BuildError::new("upstream", error))?;
         let audit = Audit::open(&config.state_dir, &budget.audit)
@@ -368,7 +426,10 @@ impl Gateway {
             leaves,
             upstreams,
             audit,
-            probe: Probe::new().map_err(|error| BuildError::new("probe", error))?,
+            probe: place.probe,
+            journal: place.journal,
+            bars: Bars::default(),
+            leases: Leases::default(),
             requests: Rate::new(budget.requests_per_second, Duration::from_secs(1)),
             refusals: Rate::new(budget.refusals_per_second, Duration::from_secs(1)),
             blocks: Blocks::new(budget.blocks_remembered),
@@ -377,13 +438,14 @@ impl Gateway {
             request_bytes: BodyCounters::new(&metrics, "request"),
             response_bytes: BodyCounters::new(&metrics, "response"),
             metrics: Arc::new(metrics),
-            proxy_address: proxies
+            proxy_address: place
+                .proxies
                 .first()
                 .copied()
                 .ok_or_else(|| BuildError::new("listen.proxy", "no address"))?,
             ca_file,
             identities: RwLock::new(Arc::new(identities)),
-            leased: Mutex::default(),
+            guests: Mutex::default(),
             identified: AtomicU64::new(0),
             book: watch::Sender::new(Arc::new(book)),
             ids: Ids::new(),
@@ -413,7 +475,7 @@ fn publish_ca(dir: &Path, authority: &Authority) -> std::io::Result<PathBuf> {
 }
 
 /// Makes the state folder, for its owner alone.
-fn prepare_state_dir(dir: &Path) -> std::io::Result<()> {
+pub(crate) fn prepare_state_dir(dir: &Path) -> std::io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)
 }
 

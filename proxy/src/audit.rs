@@ -10,7 +10,7 @@ mod rotation;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -73,9 +73,27 @@ pub(crate) struct AuditLimits {
     pub(crate) per_minute: u32,
 }
 
+/// The key that fingerprints are made with.
+pub(crate) struct Fingerprints([u8; KEY_BYTES]);
+
+impl Fingerprints {
+    /// The key of a state folder, where it is there and may be read.
+    pub(crate) fn of(dir: &Path) -> Option<Self> {
+        read_key(&dir.join(KEY_FILE)).ok().map(Self)
+    }
+
+    /// A short keyed digest of a value: equal values can be told to be equal, nothing else can be learned.
+    pub(crate) fn of_value(&self, value: &[u8]) -> String {
+        let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes keys of any length");
+        mac.update(value);
+        let digest = mac.finalize().into_bytes();
+        digest.iter().take(FINGERPRINT_DIGITS / 2).map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
 /// The findings file and the key its fingerprints are made with.
 pub(crate) struct Audit {
-    key: [u8; KEY_BYTES],
+    fingerprints: Fingerprints,
     quota: Rate,
     writer: Mutex<Writer>,
 }
@@ -86,11 +104,11 @@ impl Audit {
     /// # Errors
     /// When either cannot be read, made or protected.
     pub(crate) fn open(dir: &Path, limits: &AuditLimits) -> io::Result<Self> {
-        let key = load_key(&dir.join(KEY_FILE))?;
+        let fingerprints = Fingerprints(load_key(&dir.join(KEY_FILE))?);
         let (file_bytes, count) = (limits.file_bytes, limits.files);
         let writer = Writer::open(Files { path: dir.join(FINDINGS_FILE), file_bytes, count })?;
         let quota = Rate::new(limits.per_minute, Duration::from_secs(60));
-        Ok(Self { key, quota, writer: Mutex::new(writer) })
+        Ok(Self { fingerprints, quota, writer: Mutex::new(writer) })
     }
 
     /// Whether one more finding of `bottle` is within its quota; it is then taken from that.
@@ -98,15 +116,9 @@ impl Audit {
         self.quota.admit(bottle)
     }
 
-    /// A short keyed digest of a value: equal values can be told to be equal, nothing else can be learned.
+    /// The [fingerprint](Fingerprints::of_value) of a value.
     pub(crate) fn fingerprint(&self, value: &[u8]) -> String {
-        let mut mac = Hmac::<Sha256>::new_from_slice(&self.key).expect("HMAC takes keys of any length");
-        mac.update(value);
-        let digest = mac.finalize().into_bytes();
-        let mut text: String =
-            digest.iter().take(FINGERPRINT_DIGITS / 2).map(|byte| format!("{byte:02x}")).collect();
-        text.truncate(FINGERPRINT_DIGITS);
-        text
+        self.fingerprints.of_value(value)
     }
 
     /// Writes one finding.
@@ -118,6 +130,19 @@ impl Audit {
         line.push(b'\n');
         self.writer.lock().unwrap_or_else(PoisonError::into_inner).append(&line)
     }
+}
+
+/// The findings files of `dir`, the youngest first.
+pub(crate) fn findings_files(dir: &Path, count: usize) -> impl Iterator<Item = PathBuf> {
+    let first = dir.join(FINDINGS_FILE);
+    let rest: Vec<PathBuf> = (1..count).map(|index| numbered(&first, index)).collect();
+    std::iter::once(first).chain(rest)
+}
+
+fn numbered(path: &Path, index: usize) -> PathBuf {
+    let mut name = path.to_path_buf().into_os_string();
+    name.push(format!(".{index}"));
+    name.into()
 }
 
 /// The time of a record.
@@ -156,20 +181,26 @@ fn private() -> OpenOptions {
     options
 }
 
-fn load_key(path: &Path) -> io::Result<[u8; KEY_BYTES]> {
+fn read_key(path: &Path) -> io::Result<[u8; KEY_BYTES]> {
     let mut key = [0; KEY_BYTES];
-    match File::open(path) {
-        Ok(mut file) => file.read_exact(&mut key).map(|()| key),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            rustls::crypto::aws_lc_rs::default_provider()
-                .secure_random
-                .fill(&mut key)
-                .map_err(|_| io::Error::other("no randomness for the fingerprint key"))?;
-            private().write(true).create_new(true).open(path)?.write_all(&key)?;
-            Ok(key)
-        }
-        Err(error) => Err(error),
+    File::open(path)?.read_exact(&mut key).map(|()| key)
+}
+
+fn load_key(path: &Path) -> io::Result<[u8; KEY_BYTES]> {
+    match read_key(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => make_key(path),
+        other => other,
     }
+}
+
+fn make_key(path: &Path) -> io::Result<[u8; KEY_BYTES]> {
+    let mut key = [0; KEY_BYTES];
+    rustls::crypto::aws_lc_rs::default_provider()
+        .secure_random
+        .fill(&mut key)
+        .map_err(|_| io::Error::other("no randomness for the fingerprint key"))?;
+    private().write(true).create_new(true).open(path)?.write_all(&key)?;
+    Ok(key)
 }
 
 #[cfg(test)]

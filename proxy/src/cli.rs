@@ -2,6 +2,7 @@
 //!
 //! Invariant: data goes to stdout, everything else to stderr; the exit code is one of `Exit`.
 
+mod announce;
 mod args;
 mod ca;
 mod check;
@@ -11,10 +12,13 @@ mod finding;
 mod health;
 mod load;
 mod presets;
+mod reference;
 mod reload;
 mod run;
 mod scan;
 mod status;
+mod trial;
+mod worker;
 
 use std::ffi::OsString;
 use std::fmt;
@@ -82,7 +86,9 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 fn dispatch(command: Command) -> Result<Exit, Failure> {
     match command {
         Command::Run(args) => run::run(&args),
+        Command::Worker(args) => worker::run(&args),
         Command::Check(args) => check::run(&args),
+        Command::Reference(args) => reference::run(&args),
         Command::Scan(args) => scan::run(&args),
         Command::Detectors(args) => detectors::list(&args),
         Command::Explain(args) => detectors::explain(&args),

@@ -7,6 +7,8 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -38,7 +40,34 @@ pub(crate) struct Bottle {
     pub(crate) labels: BTreeMap<String, String>,
     /// SHA-256 of the token it must present as a second factor.
     pub(crate) token_sha256: Option<[u8; 32]>,
-    ended: watch::Sender<bool>,
+    closings: watch::Sender<Closings>,
+    /// When its last exchange began that the journal knows, in milliseconds of the monotonic clock.
+    began_ms: AtomicU64,
+}
+
+/// What has closed a bottle's connections so far.
+#[derive(Clone, Copy, Debug, Default)]
+struct Closings {
+    /// How often it was cut.
+    cuts: u32,
+    /// Whether it is no bottle any more.
+    ended: bool,
+}
+
+/// Tells a connection when it has to close; taken before the connection is admitted, so that no closing is missed.
+#[derive(Clone, Debug)]
+pub(crate) struct Closing {
+    seen: u32,
+    closings: watch::Receiver<Closings>,
+}
+
+impl Closing {
+    /// Returns once the connection has to close.
+    pub(crate) async fn due(mut self) {
+        let seen = self.seen;
+        // A bottle that nobody knows any more has ended.
+        let _ = self.closings.wait_for(|now| now.ended || now.cuts != seen).await;
+    }
 }
 
 impl Bottle {
@@ -50,23 +79,40 @@ impl Bottle {
         labels: BTreeMap<String, String>,
         token_sha256: Option<[u8; 32]>,
     ) -> Self {
-        Self { key, policy, mode, labels, token_sha256, ended: watch::Sender::new(false) }
+        let closings = watch::Sender::new(Closings::default());
+        Self { key, policy, mode, labels, token_sha256, closings, began_ms: AtomicU64::new(0) }
     }
 
     /// Ends the bottle: everybody who waits for it learns it at once.
     pub(crate) fn end(&self) {
-        self.ended.send_replace(true);
+        self.closings.send_modify(|closings| closings.ended = true);
     }
 
     /// Whether the bottle has ended.
     pub(crate) fn has_ended(&self) -> bool {
-        *self.ended.borrow()
+        self.closings.borrow().ended
     }
 
-    /// Returns once the bottle has ended.
-    pub(crate) async fn ended(&self) {
-        // The sender lives as long as the bottle, so the wait cannot fail.
-        let _ = self.ended.subscribe().wait_for(|ended| *ended).await;
+    /// Closes the connections that are there now.
+    pub(crate) fn cut(&self) {
+        self.closings.send_modify(|closings| closings.cuts += 1);
+    }
+
+    /// What tells a connection of this bottle to close.
+    pub(crate) fn closing(&self) -> Closing {
+        let closings = self.closings.subscribe();
+        let seen = closings.borrow().cuts;
+        Closing { seen, closings }
+    }
+
+    /// Whether a beginning at `now_ms` is to be noted: the last one that was lies `apart` or longer back.
+    pub(crate) fn begins(&self, now_ms: u64, apart: Duration) -> bool {
+        let last = self.began_ms.load(Ordering::Relaxed);
+        if u128::from(now_ms.saturating_sub(last)) < apart.as_millis() {
+            return false;
+        }
+        // Of several at once, one is noted.
+        self.began_ms.compare_exchange(last, now_ms, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
     /// Whether `headers` carry this bottle's token, or it needs none (RFC 9110 §11.7: Basic's password, or Bearer).

@@ -31,12 +31,11 @@ use decant_config::Limits;
 use decant_detectors::{RuleSet, Selection};
 
 pub(crate) use self::body::InspectBody;
-pub(crate) use self::coding::{Coding, parse_codings};
+pub(crate) use self::coding::{Coding, codings_of_body, parse_codings};
 pub(crate) use self::head::{HeadScan, is_extension};
 pub(crate) use self::inspector::Inspector;
 pub(crate) use self::verdict::{
     Blocked, BodyError, Counts, Direction, Fixed, Hit, Judge, Place, Ruling, Surface, Trouble, TroubleKind,
-    View,
 };
 pub(crate) use self::windows::Windows;
 

@@ -3,22 +3,25 @@
 //! Owns the connection to the allocator's gateway socket and the table of leases. Invariants: a snapshot counts only
 //! with its `end` line; a lease is acknowledged as admitted only after connections from its subnet are known, and as
 //! forgotten only after its connections are closed and nothing kept for it is left; without the allocator, known
-//! leases work until their expiry plus grace and nothing new is admitted.
+//! leases work until their expiry plus grace and nothing new is admitted, also across a worker's death: the supervisor
+//! keeps the last complete snapshot and gives it to the next worker.
 
 mod client;
 mod table;
 mod wire;
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use self::client::Watch;
 pub(crate) use self::table::Bottles;
 use self::table::{Applied, LeaseTable};
-use self::wire::{Ack, Anchors, Line};
+use self::wire::{Ack, Anchors, Lease, Line};
 use crate::app::Gateway;
 use crate::identity::BottleKey;
 
@@ -27,10 +30,128 @@ const SILENCE_MAX: Duration = Duration::from_secs(45);
 /// Waits between two tries to reach the allocator.
 const RETRY_MIN: Duration = Duration::from_millis(100);
 const RETRY_MAX: Duration = Duration::from_secs(5);
+/// How long the last tasks of an ended bottle may take to let go, and how often they are looked at.
+const CLOSE_MAX: Duration = Duration::from_secs(2);
+const CLOSE_POLL: Duration = Duration::from_millis(5);
+
+/// What is known of the allocator's leases.
+#[derive(Default)]
+pub(crate) struct Leases {
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    table: LeaseTable,
+    /// How long past its expiry a lease may be used while the allocator is away.
+    grace: Duration,
+    /// What subnets are cut of.
+    pool: Vec<IpNet>,
+    generation: u64,
+    /// Grows with every change; 0 until the first complete snapshot.
+    changes: u64,
+}
+
+/// The leases at one moment: what a worker leaves to the next one.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct LeaseSnapshot {
+    leases: Vec<Lease>,
+    grace_ms: u64,
+    pool: Vec<IpNet>,
+    generation: u64,
+}
+
+impl LeaseSnapshot {
+    /// The same, `later`.
+    pub(crate) fn aged(mut self, later: Duration) -> Self {
+        let later = u64::try_from(later.as_millis()).unwrap_or(u64::MAX);
+        for lease in &mut self.leases {
+            lease.expires_in_ms = lease.expires_in_ms.saturating_sub(later);
+        }
+        self
+    }
+}
+
+impl Leases {
+    /// Grows whenever the leases change; 0 while there never was a complete snapshot.
+    pub(crate) fn changes(&self) -> u64 {
+        self.known().changes
+    }
+
+    /// The last complete snapshot and what changed since, if there ever was one.
+    pub(crate) fn snapshot(&self) -> Option<LeaseSnapshot> {
+        let known = self.known();
+        let grace_ms = u64::try_from(known.grace.as_millis()).unwrap_or(u64::MAX);
+        (known.changes > 0).then(|| LeaseSnapshot {
+            leases: known.table.leases(Instant::now()),
+            grace_ms,
+            pool: known.pool.clone(),
+            generation: known.generation,
+        })
+    }
+
+    /// Takes up what an earlier worker knew. The allocator's own word replaces it.
+    pub(crate) fn restore(&self, snapshot: LeaseSnapshot, gateway: &Gateway) {
+        let LeaseSnapshot { leases, grace_ms, pool, generation } = snapshot;
+        self.replace(leases, pool, Duration::from_millis(grace_ms), generation, gateway);
+        self.known().table.expire(Instant::now(), Duration::from_millis(grace_ms), gateway);
+    }
+
+    fn replace(
+        &self,
+        leases: Vec<Lease>,
+        pool: Vec<IpNet>,
+        grace: Duration,
+        generation: u64,
+        gateway: &Gateway,
+    ) -> Applied {
+        gateway.set_pool(pool.clone());
+        let mut known = self.known();
+        let applied = known.table.replace(leases, generation, gateway);
+        *known = Known {
+            table: std::mem::take(&mut known.table),
+            grace,
+            pool,
+            generation,
+            changes: known.changes + 1,
+        };
+        applied
+    }
+
+    fn apply(&self, line: Line, gateway: &Gateway) -> Option<Applied> {
+        let mut known = self.known();
+        let applied = match line {
+            Line::Lease { generation, lease } => known.table.put(lease, generation, gateway),
+            Line::Gone { generation, id, epoch } => known.table.remove(&id, epoch, generation, gateway),
+            Line::End { .. } | Line::Beat | Line::Other => return None,
+        };
+        known.generation = applied.generation;
+        known.changes += 1;
+        Some(applied)
+    }
+
+    /// When the next lease's time is over, grace included.
+    fn next_end(&self) -> Option<Instant> {
+        let known = self.known();
+        known.table.next_end(known.grace)
+    }
+
+    /// Forgets the leases whose time is over.
+    fn expire(&self, gateway: &Gateway) {
+        let mut known = self.known();
+        let grace = known.grace;
+        known.table.expire(Instant::now(), grace, gateway);
+        known.changes += 1;
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// Follows the allocator behind `socket` for as long as the worker lives.
 pub(crate) async fn follow(gateway: Arc<Gateway>, socket: PathBuf) {
-    let mut follower = Follower { gateway, socket, table: LeaseTable::default(), grace: Duration::ZERO };
+    let follower = Follower { gateway, socket };
     let mut wait = RETRY_MIN;
     loop {
         let began = Instant::now();
@@ -42,66 +163,48 @@ pub(crate) async fn follow(gateway: Arc<Gateway>, socket: PathBuf) {
     }
 }
 
-/// How long the last tasks of an ended bottle may take to let go, and how often they are looked at.
-const CLOSE_MAX: Duration = Duration::from_secs(2);
-const CLOSE_POLL: Duration = Duration::from_millis(5);
-
 struct Follower {
     gateway: Arc<Gateway>,
     socket: PathBuf,
-    table: LeaseTable,
-    /// How long past its expiry a lease may be used while the allocator is away.
-    grace: Duration,
 }
 
 impl Follower {
     /// One watch stream, from its snapshot to its end.
-    async fn stream(&mut self) -> client::Error {
+    async fn stream(&self) -> client::Error {
         match self.try_stream().await {
             Ok(()) => client::Error::Ended,
             Err(error) => error,
         }
     }
 
-    async fn try_stream(&mut self) -> Result<(), client::Error> {
+    async fn try_stream(&self) -> Result<(), client::Error> {
         let mut watch = Watch::open(&self.socket).await?;
         self.snapshot(&mut watch).await?;
         self.gateway.metrics.watch_connected(true);
         loop {
             let line = timeout(SILENCE_MAX, watch.next()).await.map_err(|_| client::Error::Silent)??;
             let Some(line) = line else { return Ok(()) };
-            if let Some(applied) = self.apply(line) {
+            if let Some(applied) = self.gateway.leases.apply(line, &self.gateway) {
                 self.acknowledge(applied, None).await?;
             }
         }
     }
 
     /// Reads the snapshot; only a whole one replaces what is known.
-    async fn snapshot(&mut self, watch: &mut Watch) -> Result<(), client::Error> {
+    async fn snapshot(&self, watch: &mut Watch) -> Result<(), client::Error> {
         let mut leases = Vec::new();
         loop {
             let line = timeout(SILENCE_MAX, watch.next()).await.map_err(|_| client::Error::Silent)??;
             match line.ok_or(client::Error::Ended)? {
                 Line::Lease { lease, .. } => leases.push(lease),
                 Line::End { generation, grace_ms, pool } => {
-                    self.gateway.set_pool(pool);
-                    self.grace = Duration::from_millis(grace_ms);
-                    let applied = self.table.replace(leases, generation, &*self.gateway);
+                    let grace = Duration::from_millis(grace_ms);
+                    let applied = self.gateway.leases.replace(leases, pool, grace, generation, &self.gateway);
                     let anchors = Anchors::of(&self.gateway);
                     return self.acknowledge(applied, Some(anchors)).await;
                 }
                 Line::Gone { .. } | Line::Beat | Line::Other => {}
             }
-        }
-    }
-
-    fn apply(&mut self, line: Line) -> Option<Applied> {
-        match line {
-            Line::Lease { generation, lease } => Some(self.table.put(lease, generation, &*self.gateway)),
-            Line::Gone { generation, id, epoch } => {
-                Some(self.table.remove(&id, epoch, generation, &*self.gateway))
-            }
-            Line::End { .. } | Line::Beat | Line::Other => None,
         }
     }
 
@@ -121,11 +224,11 @@ impl Follower {
     }
 
     /// Waits for `wait`, ending the leases whose time is over meanwhile.
-    async fn outlast(&mut self, wait: Duration) {
+    async fn outlast(&self, wait: Duration) {
         let until = Instant::now() + wait;
-        while let Some(due) = self.table.next_end(self.grace).filter(|due| *due < until) {
+        while let Some(due) = self.gateway.leases.next_end().filter(|due| *due < until) {
             sleep_until(due).await;
-            self.table.expire(Instant::now(), self.grace, &*self.gateway);
+            self.gateway.leases.expire(&self.gateway);
         }
         sleep(until.saturating_duration_since(Instant::now())).await;
     }

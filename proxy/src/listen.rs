@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use crate::app::Gateway;
 use crate::http::refusal::{Reason, Refusal};
 use crate::http::serve;
-use crate::identity::{Bottle, BottleKey};
+use crate::identity::{Bottle, BottleKey, Closing};
 use crate::telemetry::Up;
 
 /// How long the accept loop rests after a failed accept (descriptors used up): long enough not to spin, short enough
@@ -34,6 +34,8 @@ pub(crate) struct Connection {
     known: Mutex<(u64, Option<Arc<Bottle>>)>,
     /// Told when the worker drains; also counts who still serves.
     pub(crate) drain: watch::Receiver<()>,
+    /// Tells it to close with its bottle.
+    closing: Option<Closing>,
     _places: Option<Places>,
     _up: Up,
 }
@@ -62,6 +64,11 @@ fn begin(stream: TcpStream, peer: SocketAddr, gateway: &Arc<Gateway>, drain: &wa
     let Ok(local) = stream.local_addr() else { return };
     let identified = gateway.identified();
     let bottle = gateway.find_bottle(peer.ip(), local.ip());
+    // Before the bottle is judged: whatever closes it from here on is seen.
+    let closing = bottle.as_ref().map(|bottle| bottle.closing());
+    if let Some(cause) = bottle.as_ref().and_then(|bottle| gateway.bars.of(&bottle.key)) {
+        return keep_out(&stream, gateway, bottle.as_deref(), &cause.refusal());
+    }
     let places = match bottle.as_ref().map(|bottle| gateway.places.take(&bottle.key)).transpose() {
         Ok(places) => places,
         Err(full) => return turn_away(&stream, gateway, &full),
@@ -75,26 +82,19 @@ fn begin(stream: TcpStream, peer: SocketAddr, gateway: &Arc<Gateway>, drain: &wa
         peer,
         local: local.ip(),
         drain: drain.clone(),
+        closing,
         _places: places,
         _up: Up::new(gateway.metrics.connections.with_label_values(&["downstream"])),
     };
-    tokio::spawn(async move {
-        let bottle = connection.bottle.clone();
-        while_alive(bottle.as_deref(), serve::outer(stream, Arc::new(connection))).await;
-    });
+    let connection = Arc::new(connection);
+    tokio::spawn(async move { connection.while_open(serve::outer(stream, connection.clone())).await });
 }
 
-/// Drives `work` as long as its bottle lives: a bottle that ends takes its connections with it.
-pub(crate) async fn while_alive(bottle: Option<&Bottle>, work: impl Future<Output = ()>) {
-    match bottle {
-        None => work.await,
-        // An end that came between the look-up and here is seen before anything is read.
-        Some(bottle) => tokio::select! {
-            biased;
-            () = bottle.ended() => {}
-            () = work => {}
-        },
-    }
+/// Says why the bottle is barred, as far as the socket takes it at once, and closes.
+fn keep_out(stream: &TcpStream, gateway: &Gateway, bottle: Option<&Bottle>, refusal: &Refusal) {
+    gateway.metrics.blocked(bottle, refusal.reason);
+    // A client that cannot take these few bytes learns it by the close alone.
+    let _ = stream.try_write(&refusal.raw());
 }
 
 /// Says which limit is reached, as far as the socket takes it at once, and closes.
@@ -121,6 +121,19 @@ impl Connection {
             *known = (identified, found.filter(|found| found.key == pinned.key));
         }
         known.1.clone()
+    }
+
+    /// Drives `work` as long as its bottle lives and is not cut off: it takes its connections with it.
+    pub(crate) async fn while_open(&self, work: impl Future<Output = ()>) {
+        match self.closing.clone() {
+            None => work.await,
+            // What closed it between the look-up and here is seen before anything is read.
+            Some(closing) => tokio::select! {
+                biased;
+                () = closing.due() => {}
+                () = work => {}
+            },
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use decant_config::Mode;
-use http::{HeaderMap, Method};
+use http::{HeaderMap, Method, request};
 
 pub(crate) use self::compile::compile;
 pub(crate) use self::path::normalise;
@@ -93,6 +93,14 @@ pub(crate) struct Head<'a> {
     pub(crate) path: &'a str,
     pub(crate) query: Option<&'a str>,
     pub(crate) headers: &'a HeaderMap,
+}
+
+impl<'a> Head<'a> {
+    /// Those of a request.
+    pub(crate) fn of(parts: &'a request::Parts) -> Self {
+        let (path, query) = (parts.uri.path(), parts.uri.query());
+        Self { method: &parts.method, path, query, headers: &parts.headers }
+    }
 }
 
 impl Policy {

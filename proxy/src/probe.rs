@@ -1,6 +1,7 @@
 //! The probe: one request through the data path, as a bottle would send it.
 //!
-//! Owns the built-in identity that the probe has: a token made anew at each start. Invariant: it reaches the
+//! Owns the built-in identity that the probe has: a token made anew at each start, which the supervisor asks with and
+//! its workers know. Invariant: it reaches the
 //! gateway's own host and nothing else.
 
 use std::collections::BTreeMap;
@@ -13,12 +14,9 @@ use sha2::{Digest, Sha256};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::app::Gateway;
 use crate::http::internal;
 use crate::identity::{Bottle, BottleKey};
 
-/// How long the probe waits for its answer.
-const PATIENCE: Duration = Duration::from_secs(5);
 /// Bytes of the answer that are read.
 const ANSWER_BYTES: usize = 1024;
 /// Bytes of the token before it is written in hex.
@@ -26,34 +24,37 @@ const TOKEN_BYTES: usize = 16;
 
 /// The probe's identity.
 pub(crate) struct Probe {
-    token: String,
     pub(crate) token_sha256: [u8; 32],
     pub(crate) bottle: Arc<Bottle>,
 }
 
 impl Probe {
-    /// Makes a new identity.
-    ///
-    /// # Errors
-    /// When there is no randomness.
-    pub(crate) fn new() -> std::io::Result<Self> {
-        let mut random = [0; TOKEN_BYTES];
-        rustls::crypto::aws_lc_rs::default_provider()
-            .secure_random
-            .fill(&mut random)
-            .map_err(|_| std::io::Error::other("no randomness for the probe's token"))?;
-        let token: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+    /// The identity of whoever presents `token`.
+    pub(crate) fn new(token: &str) -> Self {
         let key = BottleKey { name: "(probe)".into(), epoch: 0 };
         let bottle = Bottle::new(key, "(probe)".into(), None, BTreeMap::new(), None);
-        Ok(Self { token_sha256: Sha256::digest(&token).into(), token, bottle: Arc::new(bottle) })
+        Self { token_sha256: Sha256::digest(token).into(), bottle: Arc::new(bottle) }
     }
+}
+
+/// A new token.
+///
+/// # Errors
+/// When there is no randomness.
+pub(crate) fn new_token() -> std::io::Result<String> {
+    let mut random = [0; TOKEN_BYTES];
+    rustls::crypto::aws_lc_rs::default_provider()
+        .secure_random
+        .fill(&mut random)
+        .map_err(|_| std::io::Error::other("no randomness for the probe's token"))?;
+    Ok(random.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 /// Why the data path did not answer.
 #[derive(Debug)]
 pub(crate) enum ProbeError {
     /// No answer in time.
-    Late,
+    Late(Duration),
     /// The connection failed.
     Io(std::io::Error),
     /// Something else than the expected answer came.
@@ -63,24 +64,29 @@ pub(crate) enum ProbeError {
 impl fmt::Display for ProbeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Late => write!(f, "the data path did not answer within {} s", PATIENCE.as_secs()),
+            Self::Late(patience) => write!(f, "the data path did not answer within {patience:?}"),
             Self::Io(error) => write!(f, "the data path cannot be reached: {error}"),
             Self::Answer(line) => write!(f, "the data path answered: {line}"),
         }
     }
 }
 
-/// Sends one request through the proxy's own port.
-pub(crate) async fn through_data_path(gateway: &Gateway) -> Result<(), ProbeError> {
-    let asked = tokio::time::timeout(PATIENCE, ask(gateway)).await.map_err(|_| ProbeError::Late)?;
+/// Sends one request through the proxy port at `proxy`, as whoever has `token`, and waits for its answer.
+pub(crate) async fn through_data_path(
+    proxy: SocketAddr,
+    token: &str,
+    patience: Duration,
+) -> Result<(), ProbeError> {
+    let late = || ProbeError::Late(patience);
+    let asked = tokio::time::timeout(patience, ask(proxy, token)).await.map_err(|_| late())?;
     let answer = asked.map_err(ProbeError::Io)?;
     let line = answer.lines().next().unwrap_or("").to_owned();
     if line.starts_with("HTTP/1.1 200") { Ok(()) } else { Err(ProbeError::Answer(line)) }
 }
 
-async fn ask(gateway: &Gateway) -> std::io::Result<String> {
-    let mut stream = TcpStream::connect(reachable(gateway.proxy_address)).await?;
-    let (host, path, token) = (internal::HOST, internal::PROBE_PATH, &gateway.probe.token);
+async fn ask(proxy: SocketAddr, token: &str) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(reachable(proxy)).await?;
+    let (host, path) = (internal::HOST, internal::PROBE_PATH);
     let request = format!(
         "GET http://{host}{path} HTTP/1.1\r\nHost: {host}\r\nProxy-Authorization: Bearer {token}\r\nConnection: close\r\n\r\n"
     );

@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use decant_config::{
-    DetectorFilter, DetectorSpec, DetectorsConfig, Directions, HostPattern, MatchAction, Problem, Severity,
-    Surface,
+    DetectorFilter, DetectorSpec, DetectorsConfig, Directions, Home, Location, MatchAction, Problem,
+    Severity, Surface,
 };
 use decant_detectors::{
     BuildError, BuildLimits, Context, Ignore, Rule, RuleId, RuleSet, RuleSetBuilder, Selection, Validator,
@@ -33,8 +33,7 @@ pub(crate) struct Facts {
     direction: Directions,
     pub(crate) severity: Severity,
     pub(crate) action: MatchAction,
-    home_hosts: Vec<HostPattern>,
-    home_surfaces: Vec<Surface>,
+    home: Vec<Home>,
 }
 
 impl Detectors {
@@ -60,11 +59,7 @@ impl Detectors {
             }
             Ok(_) => Err(problems),
             Err(errors) => {
-                let place =
-                    |error: &BuildError| config.list.iter().find(|spec| spec.id.as_str() == error.rule());
-                problems.extend(
-                    errors.iter().filter_map(|error| Some(problem(place(error)?, error.to_string()))),
-                );
+                problems.extend(errors.iter().map(|error| unbuilt(config, error)));
                 Err(problems)
             }
         }
@@ -98,8 +93,7 @@ impl Facts {
             direction: spec.direction,
             severity: spec.severity,
             action: spec.action,
-            home_hosts: spec.home.hosts.clone(),
-            home_surfaces: spec.home.surfaces.clone(),
+            home: spec.home.clone(),
         }
     }
 
@@ -112,9 +106,10 @@ impl Facts {
 
     /// Whether a match on `surface` of a message to or from `host` is where it belongs.
     pub(crate) fn is_home(&self, host: &Host, surface: &str) -> bool {
-        let surface_fits =
-            self.home_surfaces.is_empty() || self.home_surfaces.iter().any(|home| home.as_str() == surface);
-        surface_fits && self.home_hosts.iter().any(|home| covers(home, host))
+        let fits = |surfaces: &[Surface]| {
+            surfaces.is_empty() || surfaces.iter().any(|home| home.as_str() == surface)
+        };
+        self.home.iter().any(|home| fits(&home.surfaces) && home.hosts.iter().any(|one| covers(one, host)))
     }
 }
 
@@ -127,7 +122,10 @@ pub(crate) fn rule(spec: &DetectorSpec) -> Result<Rule, Problem> {
         None => None,
         Some(name) => match name.parse::<Validator>() {
             Ok(validator) => Some(validator),
-            Err(error) => return Err(problem(spec, format!("detector `{}`: validate: {error}", spec.id))),
+            Err(error) => {
+                let message = format!("detector `{}`: validate: {error}", spec.id);
+                return Err(Problem { at: spec.place_of("validate").clone(), message });
+            }
         },
     };
     Ok(Rule {
@@ -144,6 +142,10 @@ pub(crate) fn rule(spec: &DetectorSpec) -> Result<Rule, Problem> {
     })
 }
 
-fn problem(spec: &DetectorSpec, message: String) -> Problem {
-    Problem { at: spec.at.clone(), message }
+/// What the engine says about a detector, where it was written; about all of them together, at the first.
+fn unbuilt(config: &DetectorsConfig, error: &BuildError) -> Problem {
+    let spec = config.list.iter().find(|spec| spec.id.as_str() == error.rule()).or(config.list.first());
+    let at =
+        spec.map_or_else(|| Location::start_of("(detectors)"), |spec| spec.place_of(error.field()).clone());
+    Problem { at, message: error.to_string() }
 }

@@ -61,6 +61,14 @@ impl Host {
         host::parse(text)
     }
 
+    /// The name, where it is one.
+    pub(crate) fn name(&self) -> Option<&str> {
+        match self {
+            Self::Name(name) => Some(name),
+            Self::Ip(_) => None,
+        }
+    }
+
     /// The name that a TLS client expects of this host, or `None` for a DNS name that no certificate can carry
     /// (a label that begins or ends with a hyphen, for example).
     pub(crate) fn server_name(&self) -> Option<ServerName<'static>> {

@@ -50,6 +50,8 @@ const BY_BOTTLE: &[ByBottle] = &[
 const EXCHANGES: usize = 0;
 const BLOCKS: usize = 1;
 
+const EXCHANGES_OPEN: Series =
+    Series { name: "decant_exchanges_open", help: "Exchanges that have begun and not ended.", labels: &[] };
 const EXCHANGE_SECONDS: Series =
     Series { name: "decant_exchange_seconds", help: "Request head to last byte of the answer.", labels: &[] };
 const UPSTREAM_SECONDS: Series = Series {
@@ -102,12 +104,13 @@ const EXCEPTIONS: Series =
     Series { name: "decant_exceptions", help: "Exceptions, by whether they still hold.", labels: &["state"] };
 const BUILD_INFO: Series =
     Series { name: "decant_build_info", help: "Version and rule pack.", labels: &["version", "pack"] };
-const WORKER_UP: Series = Series { name: "decant_worker_up", help: "Whether a worker serves.", labels: &[] };
 
 /// All metrics of one worker.
 pub(crate) struct Metrics {
     registry: Registry,
     by_bottle: Arc<BottleCounters>,
+    /// Exchanges that have begun and not ended.
+    pub(crate) exchanges_open: IntGauge,
     /// From the request's head to the last byte of the answer.
     pub(crate) exchange_seconds: Histogram,
     /// From the request's head sent upstream to the answer's head.
@@ -147,6 +150,7 @@ impl Metrics {
             exceptions: gauges(&r, &EXCEPTIONS)?,
             ca_not_after: gauge(&r, &CA_NOT_AFTER)?,
             resident: gauge(&r, &RESIDENT)?,
+            exchanges_open: gauge(&r, &EXCHANGES_OPEN)?,
             exchange_seconds: histogram(&r, &EXCHANGE_SECONDS)?,
             upstream_seconds: histogram(&r, &UPSTREAM_SECONDS)?,
             body_bytes: counters(&r, &BODY_BYTES)?,
@@ -166,7 +170,6 @@ impl Metrics {
         metrics.start_at_zero();
         let build = gauges(&metrics.registry, &BUILD_INFO)?;
         build.with_label_values(&[env!("CARGO_PKG_VERSION"), pack]).set(1);
-        gauge(&metrics.registry, &WORKER_UP)?.set(1);
         Ok(metrics)
     }
 

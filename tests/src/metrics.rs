@@ -19,6 +19,12 @@ impl Metrics {
         &self.0
     }
 
+    /// The sum of a counter's series that carry these labels.
+    #[must_use]
+    pub fn count(&self, name: &str, labels: &[(&str, &str)]) -> u64 {
+        format!("{:.0}", self.sum(name, labels)).parse().expect("counters are whole and never negative")
+    }
+
     /// The sum of all series of `name` whose labels include every one of `labels`.
     #[must_use]
     pub fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {

@@ -26,8 +26,6 @@ const TTL_LEAST: Duration = Duration::from_secs(1);
 const TTL_MOST: Duration = Duration::from_secs(7 * 24 * 3600);
 const PAUSE_MOST: Duration = Duration::from_secs(3600);
 
-const CONTAINER_CHARS_MAX: usize = 128;
-
 /// The networks that an address plan may use within a host (RFC 1918, RFC 6598).
 const PRIVATE: [&str; 4] = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10"];
 
@@ -384,14 +382,7 @@ fn gateway(node: &Node, cx: &mut Cx) -> Option<Option<Gateway>> {
 
 /// The name of a container, as Docker allows it.
 fn container(node: &Node, cx: &mut Cx) -> Option<String> {
-    let name = crate::yaml::identifier(node, cx)?;
-    if name.len() > CONTAINER_CHARS_MAX {
-        return cx.refuse(
-            node,
-            format!("this is too long for a container's name: at most {CONTAINER_CHARS_MAX} characters"),
-        );
-    }
-    Some(name.to_string())
+    crate::yaml::identifier(node, cx).map(|name| name.to_string())
 }
 
 /// `http://HOST:PORT`, nothing behind it.

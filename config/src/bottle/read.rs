@@ -115,7 +115,10 @@ fn labels(node: &Node, cx: &mut Cx) -> Option<BTreeMap<String, String>> {
 
 fn label(text: &str) -> Result<String, String> {
     if text.chars().count() > LABEL_CHARS_MAX || text.chars().any(char::is_control) {
-        return Err(format!("{} is not a label: write up to {LABEL_CHARS_MAX} characters", quoted(text)));
+        return Err(format!(
+            "{} is not a label: write up to {LABEL_CHARS_MAX} characters, none of them a control character",
+            quoted(text)
+        ));
     }
     Ok(text.to_owned())
 }
@@ -144,7 +147,11 @@ fn secret_location(map: &Fields<'_>, cx: &mut Cx) -> Option<SecretSource> {
 fn variable(node: &Node, cx: &mut Cx) -> Option<String> {
     let name = text(node, cx)?;
     let fits = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-    if fits { Some(name) } else { cx.refuse(node, "this is not the name of an environment variable") }
+    if fits {
+        Some(name)
+    } else {
+        cx.refuse(node, "this is not the name of an environment variable: write letters, digits and `_`")
+    }
 }
 
 fn one_of<'n>(node: &'n Node, cx: &mut Cx, wanted: &str) -> Option<Fields<'n>> {

@@ -21,6 +21,12 @@ const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// Files that a configuration is made of.
 const FILES_MAX: usize = 256;
 
+/// The bounds of reading files, for the reference.
+pub(crate) const READING_LIMITS: &[(&str, u64)] = &[
+    ("bytes of one configuration or detector file", FILE_BYTES_MAX),
+    ("files of one configuration", FILES_MAX as u64),
+];
+
 /// The name under which the embedded defaults stand in places.
 pub(super) const EMBEDDED: &str = "(embedded defaults)";
 
@@ -110,7 +116,7 @@ impl Reading {
             }
         }
         if let Some(surplus) = files.get(FILES_MAX) {
-            self.unreadable(surplus, &format!("more than {FILES_MAX} files"));
+            self.unreadable(surplus, &format!("more than {FILES_MAX} files: join some of them"));
         }
         files.truncate(FILES_MAX);
         files.into_iter().filter_map(|file| self.text_of(&file).map(|text| (file, text))).collect()
@@ -132,7 +138,7 @@ impl Reading {
         };
         self.inputs.add_read(file, &bytes);
         if bytes.len() as u64 > FILE_BYTES_MAX {
-            self.unreadable(file, &format!("more than {FILE_BYTES_MAX} bytes"));
+            self.unreadable(file, &format!("more than {FILE_BYTES_MAX} bytes: divide it"));
             return None;
         }
         match String::from_utf8(bytes) {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{DetectorFile, DetectorOverride, DetectorSpec, Newer};
+use super::{DetectorFile, DetectorOverride, DetectorSpec, Home, Newer};
 use crate::name::Name;
 use crate::policy::MatchAction;
 use crate::problem::quoted;
@@ -62,13 +62,21 @@ impl Merged {
     }
 }
 
+fn add_home(change: &Home, home: &mut Home) {
+    home.hosts.extend(change.hosts.iter().cloned());
+    if !change.surfaces.is_empty() {
+        home.surfaces.clone_from(&change.surfaces);
+    }
+}
+
 fn apply(change: &DetectorOverride, detector: &mut DetectorSpec) {
     detector.enabled = change.enabled.unwrap_or(detector.enabled);
     detector.action = change.action.unwrap_or(detector.action);
     detector.severity = change.severity.unwrap_or(detector.severity);
-    detector.home.hosts.extend(change.home.hosts.iter().cloned());
-    if !change.home.surfaces.is_empty() {
-        detector.home.surfaces.clone_from(&change.home.surfaces);
+    match detector.home.first_mut() {
+        None if change.home == Home::default() => {}
+        None => detector.home.push(change.home.clone()),
+        Some(home) => add_home(&change.home, home),
     }
     detector.ignore.patterns.extend(change.ignore.patterns.iter().cloned());
     detector.ignore.sha256.extend(change.ignore.sha256.iter().copied());

@@ -9,7 +9,7 @@ use super::{
 use crate::policy::MatchAction;
 use crate::problem::quoted;
 use crate::value::digits;
-use crate::yaml::{Cx, Fields, Node, Row, Section, hex, identifier, text, word};
+use crate::yaml::{Cx, Fields, Node, Row, Section, Value, hex, identifier, read_all, text, word};
 
 /// The longest match that a detector may ask the engine to hold, in bytes.
 const LENGTH_MAX: u64 = 64 * 1024;
@@ -76,9 +76,9 @@ pub(crate) static DETECTOR: Section = Section {
         Row { key: "context", kind: "map", default: "none", words: "Words that must stand near." },
         Row {
             key: "home",
-            kind: "map",
+            kind: "map, or list of maps",
             default: "nowhere",
-            words: "Where a match is expected: there it passes, counted.",
+            words: "Where a match is expected, in either direction: there it passes, counted.",
         },
         Row { key: "ignore", kind: "map", default: "nothing", words: "Matches that are none." },
         Row {
@@ -181,7 +181,7 @@ pub(crate) static OVERRIDE: Section = Section {
             key: "home",
             kind: "map",
             default: "as it was",
-            words: "Hosts are added to its own; surfaces, where written, replace its own.",
+            words: "Hosts are added to its own (the first, where there are several); surfaces, where written, replace that one's.",
         },
         Row {
             key: "ignore",
@@ -217,7 +217,7 @@ fn refuse_twice<'a>(
     let mut seen = BTreeSet::new();
     for (id, at) in ids {
         if !seen.insert(id) {
-            cx.problem(at, format!("the id `{id}` stands twice in this list"));
+            cx.problem(at, format!("the id `{id}` stands twice in this list: rename one of them"));
         }
     }
 }
@@ -235,7 +235,7 @@ fn detector(node: &Node, cx: &mut Cx) -> Option<DetectorSpec> {
         max_length: map.optional(cx, "max_length", |node, cx| length(node, LENGTH_MAX, cx)),
         validate: map.optional(cx, "validate", identifier).map(|name| name.to_string()),
         context: map.optional(cx, "context", context),
-        home: map.optional(cx, "home", home).unwrap_or_default(),
+        home: map.optional(cx, "home", homes).unwrap_or_default(),
         ignore: map.optional(cx, "ignore", ignore).unwrap_or_default(),
         action: map.optional(cx, "action", word).unwrap_or(MatchAction::Block),
         enabled: map.optional(cx, "enabled", Node::boolean).unwrap_or(true),
@@ -245,6 +245,7 @@ fn detector(node: &Node, cx: &mut Cx) -> Option<DetectorSpec> {
         description: description?,
         pattern: pattern?,
         at: node.at.clone(),
+        places: map.places(),
     })
 }
 
@@ -275,6 +276,14 @@ fn context(node: &Node, cx: &mut Cx) -> Option<ContextSpec> {
     let any = map.required_scalars(cx, "any", text);
     let within = map.optional(cx, "within", |node, cx| length(node, WITHIN_MAX, cx)).unwrap_or(80);
     Some(ContextSpec { any: any?, within })
+}
+
+/// One place, or several whose surfaces differ.
+fn homes(node: &Node, cx: &mut Cx) -> Option<Vec<Home>> {
+    match &node.value {
+        Value::List(items) => Some(read_all(items, cx, home)),
+        _ => home(node, cx).map(|one| vec![one]),
+    }
 }
 
 fn home(node: &Node, cx: &mut Cx) -> Option<Home> {

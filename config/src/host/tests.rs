@@ -31,7 +31,7 @@ const HOSTS: &[(&str, &str)] = &[
     ("127.0.0.01", "!write an IPv4 address as"),
     ("example.123", "!write an IPv4 address as"),
     ("256.0.0.1", "!write an IPv4 address as"),
-    ("", "!it is empty"),
+    ("", "!it is empty: write a name"),
     (".", "!names are labels"),
     ("a..b", "!names are labels"),
     (".example.org", "!names are labels"),

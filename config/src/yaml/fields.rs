@@ -1,6 +1,9 @@
 //! A map read by its keys, against the table that documents them.
 
+use std::collections::BTreeMap;
+
 use super::{Cx, Key, Node};
+use crate::problem::Location;
 
 /// One key of a section: what may stand there, what stands there when nothing does, and what it means.
 pub(crate) struct Row {
@@ -124,6 +127,16 @@ impl<'n> Fields<'n> {
         read: impl FnMut(&'n Node, &mut Cx) -> Option<T>,
     ) -> Vec<T> {
         self.optional(cx, key, |node, cx| Some(read_all(node.items(cx)?, cx, read))).unwrap_or_default()
+    }
+
+    /// Where the value of each key stands.
+    pub(crate) fn places(&self) -> BTreeMap<String, Location> {
+        match &self.node.value {
+            super::Value::Map(entries) => {
+                entries.iter().map(|(key, node)| (key.text.clone(), node.at.clone())).collect()
+            }
+            _ => BTreeMap::new(),
+        }
     }
 
     /// The key as written, for a message about it.

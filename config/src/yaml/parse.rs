@@ -20,6 +20,13 @@ const ENTRIES_MAX: usize = 10_000;
 /// Lists and maps inside one another.
 const DEPTH_MAX: usize = 32;
 
+/// The bounds of one file's tree, for the reference.
+pub(crate) const READING_LIMITS: &[(&str, u64)] = &[
+    ("values of one file, aliases written out", NODES_MAX as u64),
+    ("entries of one list or map", ENTRIES_MAX as u64),
+    ("lists and maps inside one another", DEPTH_MAX as u64),
+];
+
 /// Reads one document. An empty one is an empty map.
 ///
 /// Problems of the syntax end the reading of this file; duplicate keys and tags are noted and reading goes on.
@@ -99,7 +106,7 @@ impl Builder<'_> {
             Event::SequenceEnd | Event::MappingEnd => self.end(),
             Event::Alias(anchor) => self.alias(&at, anchor),
             Event::DocumentStart(_) if self.root.is_some() => {
-                self.stop(&at, "a second document begins: one a file is read")
+                self.stop(&at, "a second document begins: move it to a file of its own")
             }
             _ => Some(()),
         }
@@ -135,15 +142,20 @@ impl Builder<'_> {
     fn count(&mut self, at: &Location, nodes: usize) -> Option<()> {
         self.nodes += nodes;
         if self.nodes > NODES_MAX {
-            return self
-                .stop(at, format!("the file holds more than {NODES_MAX} values, aliases written out"));
+            return self.stop(
+                at,
+                format!("the file holds more than {NODES_MAX} values, aliases written out: divide it"),
+            );
         }
         Some(())
     }
 
     fn begin(&mut self, at: Location, anchor: usize, content: Content) -> Option<()> {
         if self.open.len() == DEPTH_MAX {
-            return self.stop(&at, format!("more than {DEPTH_MAX} lists and maps stand inside one another"));
+            return self.stop(
+                &at,
+                format!("more than {DEPTH_MAX} lists and maps stand inside one another: write it flatter"),
+            );
         }
         let nodes_before = self.nodes;
         self.count(&at, 1)?;
@@ -163,7 +175,7 @@ impl Builder<'_> {
 
     fn alias(&mut self, at: &Location, anchor: usize) -> Option<()> {
         let Some((node, nodes)) = self.anchors.get(&anchor).cloned() else {
-            return self.stop(at, "an alias stands inside the value it names");
+            return self.stop(at, "an alias stands inside the value it names: write the value out");
         };
         self.count(at, nodes)?;
         self.put(node, 0, nodes)
@@ -182,7 +194,8 @@ impl Builder<'_> {
                 None => return self.put_key(node),
             },
             Some(_) => {
-                let message = format!("more than {ENTRIES_MAX} entries stand in one list or map");
+                let message =
+                    format!("more than {ENTRIES_MAX} entries stand in one list or map: write fewer");
                 return self.stop(&node.at, message);
             }
         }
@@ -198,7 +211,10 @@ impl Builder<'_> {
             return Some(());
         };
         if let Some(first) = lines.insert(text.clone(), node.at.line) {
-            let message = format!("duplicate key {}: it stands in line {first} already", quoted(&text));
+            let message = format!(
+                "duplicate key {}: it stands in line {first} already; keep one of them",
+                quoted(&text)
+            );
             self.cx.problem(&node.at, message);
         }
         *key = Some(Key { at: node.at, text });

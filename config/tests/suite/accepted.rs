@@ -169,7 +169,7 @@ fn detectors_are_read_and_changed() {
     assert_eq!(jwt.context.as_ref().unwrap().within, 40);
     assert_eq!(jwt.at.line, 4);
     assert_eq!((plain.action, plain.severity.as_str()), (MatchAction::Redact, "high"));
-    assert_eq!(shown(&plain.home.hosts), ["home.example.org"]);
+    assert_eq!(shown(&plain.home[0].hosts), ["home.example.org"]);
     assert_eq!(plain.ignore.patterns, ["^abc0"]);
 }
 
@@ -200,22 +200,27 @@ fn overrides_change_what_they_name() {
          - {id: a, description: x, pattern: x, home: {hosts: [a.test], surfaces: [authorization]}}\n\
          - {id: b, description: x, pattern: x}\n\
          - {id: c, description: x, pattern: x, enabled: false}\n\
-         - {id: d, description: x, pattern: x}\n",
+         - {id: d, description: x, pattern: x}\n\
+         - {id: e, description: x, pattern: x, home: [{hosts: [a.test], surfaces: [cookie]}, {hosts: [b.test]}]}\n",
     )];
     let text = "detectors:\n  overrides:\n\
                 \x20 - {id: a, home: {hosts: [b.test]}}\n\
                 \x20 - {id: b, home: {hosts: [b.test], surfaces: [body]}}\n\
                 \x20 - {id: c, enabled: true}\n\
-                \x20 - {id: d, enabled: false}\n";
+                \x20 - {id: d, enabled: false}\n\
+                \x20 - {id: e, home: {hosts: [c.test]}}\n";
     let overrides = Overrides { pack: Some(pack), ..Overrides::default() };
     let config = decant_config::parse("a.yaml", text, &overrides).unwrap();
-    let [a, b, c] = config.detectors.list.as_slice() else { panic!("{:?}", config.detectors.list) };
+    let [a, b, c, e] = config.detectors.list.as_slice() else { panic!("{:?}", config.detectors.list) };
+    let hosts = e.home.iter().map(|home| shown(&home.hosts)).collect::<Vec<_>>();
+    assert_eq!(hosts, [vec!["a.test", "c.test"], vec!["b.test"]]);
+    assert_eq!((e.home[0].surfaces.as_slice(), e.home[1].surfaces.len()), ([Surface::Cookie].as_slice(), 0));
     assert_eq!(
-        (shown(&a.home.hosts), a.home.surfaces.as_slice()),
+        (shown(&a.home[0].hosts), a.home[0].surfaces.as_slice()),
         (vec!["a.test".into(), "b.test".into()], [Surface::Authorization].as_slice())
     );
     assert_eq!(
-        (shown(&b.home.hosts), b.home.surfaces.as_slice()),
+        (shown(&b.home[0].hosts), b.home[0].surfaces.as_slice()),
         (vec!["b.test".into()], [Surface::Body].as_slice())
     );
     assert_eq!(c.id.as_str(), "c");

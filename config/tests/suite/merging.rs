@@ -156,7 +156,7 @@ fn every_problem_of_every_file_is_told() {
         "a.yaml:1:7: `wrong` is not `enforce` or `observe`\n\
          b.yaml:2:1: unknown key `bottle` (did you mean `bottles`?)\n\
          c.yaml:1:14: `loud` is not `error`, `warn`, `info`, `debug` or `trace`\n\
-         c.yaml:2:1: duplicate key `log`: it stands in line 1 already\n\
+         c.yaml:2:1: duplicate key `log`: it stands in line 1 already; keep one of them\n\
          c.yaml:3:11: the source 10.0.0.0/8 of bottle `b` overlaps 10.0.0.1/32 of `a` at a.yaml:2:11: no connection may fit two bottles\n\
          d.yaml:1:1: cannot be read: No such file or directory (os error 2)"
     );
@@ -175,7 +175,10 @@ fn what_is_no_text_is_refused_where_it_stops_being_one() {
 fn large_files_are_refused() {
     let folder = folder(&[("a.yaml", &"# comment\n".repeat(500_000))]);
     let problems = read(&folder, &["a.yaml"]).unwrap_err();
-    assert!(problems.to_string().ends_with("cannot be read: more than 4194304 bytes"), "{problems}");
+    assert!(
+        problems.to_string().ends_with("cannot be read: more than 4194304 bytes: divide it"),
+        "{problems}"
+    );
 }
 
 #[test]

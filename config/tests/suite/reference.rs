@@ -28,6 +28,20 @@ fn document(path: &str) -> (String, u32) {
     (format!("{text}{WRONG}{closing}\n"), column)
 }
 
+/// What people read in the repository is what the program prints.
+#[test]
+fn the_committed_document_is_the_generated_one() {
+    let committed = include_str!("../../reference.md");
+    let generated = decant_config::reference_document();
+    let differs =
+        committed.lines().zip(generated.lines()).find(|(committed, generated)| committed != generated);
+    assert!(committed == generated, "write it anew: decant reference > config/reference.md\n{differs:#?}");
+    for row in reference().iter().chain(&allocator_reference()) {
+        let key = row.path.rsplit(['.', ' ']).next().unwrap();
+        assert!(generated.contains(&format!("| `{key}` |")), "{} is not in it", row.path);
+    }
+}
+
 /// A key is read when nonsense under it is noticed where it stands.
 fn check_is_read(row: &ReferenceRow, path: &str, read: impl Fn(&str) -> Option<Problems>) {
     let (text, column) = document(path);

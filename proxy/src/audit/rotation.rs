@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use super::private;
+use super::{numbered, private};
 
 /// Bytes that no line of a finding reaches; room for one is left at the end of each file.
 const LINE_BYTES: u64 = 16 * 1024;
@@ -118,17 +118,13 @@ impl Files {
     }
 
     fn numbered(&self, number: usize) -> PathBuf {
-        self.with_suffix(&format!(".{number}"))
+        numbered(&self.path, number)
     }
 
     /// Where a file is written anew, from the oldest on.
     fn written(&self, index: usize) -> PathBuf {
-        self.with_suffix(&format!(".new{index}"))
-    }
-
-    fn with_suffix(&self, suffix: &str) -> PathBuf {
         let mut name = self.path.clone().into_os_string();
-        name.push(suffix);
+        name.push(format!(".new{index}"));
         name.into()
     }
 }

@@ -19,8 +19,15 @@ pub(super) struct Args {
 pub(super) enum Command {
     /// Start the gateway
     Run(RunArgs),
-    /// Check a configuration: parse it, compile every detector, run every example; all problems at once
+    /// Carry the data of a gateway; `run` starts it
+    #[command(hide = true)]
+    Worker(RunArgs),
+    /// Check a configuration: parse it, compile every detector, run every example and test; all problems at once
+    ///
+    /// `decant reference` lists every key with its default and its meaning.
     Check(ConfigArgs),
+    /// List every key of a configuration: what may stand there, its default, its meaning
+    Reference(ReferenceArgs),
     /// Run the gateway's own scanner over files and folders
     Scan(ScanArgs),
     /// List every detector, one a line
@@ -183,6 +190,12 @@ pub(super) struct EnvArgs {
 pub(super) struct PresetsArgs {
     /// Show this one
     pub(super) name: Option<String>,
+}
+
+#[derive(ClapArgs)]
+pub(super) struct ReferenceArgs {
+    /// Show the keys whose path holds this, as in `limits` or `routes[].git` [default: the whole document, in Markdown]
+    pub(super) key: Option<String>,
 }
 
 #[derive(ClapArgs)]

@@ -6,7 +6,7 @@ use decant_config::{Config, DetectorSpec, Problem};
 use decant_detectors::{Event, Scanner, Selection};
 
 use super::args::ConfigArgs;
-use super::{Exit, Failure, load};
+use super::{Exit, Failure, load, trial};
 use crate::app::RuleBook;
 use crate::rules::Detectors;
 
@@ -19,8 +19,8 @@ pub(super) fn run(args: &ConfigArgs) -> Result<Exit, Failure> {
             return Ok(Exit::Found);
         }
     };
-    let problems = match RuleBook::compile(&config) {
-        Ok(book) => wrong_examples(&config, &book.detectors),
+    let problems = match RuleBook::compile(&config).map(Arc::new) {
+        Ok(book) => [wrong_examples(&config, &book.detectors), trial::run(&config, &book)].concat(),
         Err(problems) => problems,
     };
     for problem in &problems {
@@ -30,11 +30,12 @@ pub(super) fn run(args: &ConfigArgs) -> Result<Exit, Failure> {
         return Ok(Exit::Found);
     }
     println!(
-        "fine: {} bottles, {} policies, {} detectors, {} exceptions",
+        "fine: {} bottles, {} policies, {} detectors, {} exceptions, {} tests",
         config.bottles.len(),
         config.policies.len(),
         config.detectors.list.len(),
-        config.exceptions.len()
+        config.exceptions.len(),
+        config.tests.len()
     );
     Ok(Exit::Fine)
 }

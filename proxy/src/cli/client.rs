@@ -34,7 +34,7 @@ pub(super) fn env(args: &EnvArgs) -> Result<Exit, Failure> {
 
 fn variables(args: &ClientArgs) -> Result<BTreeMap<String, String>, Failure> {
     let status = Status::ask(args.admin.admin)?;
-    let proxy = reachable(status.proxy, args.admin.admin.ip());
+    let proxy = reachable(status.proxy()?, args.admin.admin.ip());
     let trust = Trust::keep(args)?;
     let mut variables = decant_config::proxy_variables(&format!("http://{proxy}"), &[]);
     variables.extend(decant_config::trust_variables(&trust.bundle, &trust.ca));

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use decant_config::{Config, DetectorSpec, HostPattern, Name};
+use decant_config::{Config, DetectorSpec, Home, HostPattern, Name};
 
 use super::args::{ConfigArgs, ExplainArgs};
 use super::{Exit, Failure, load, print, printable};
@@ -71,13 +71,16 @@ fn explanation(config: &Config, spec: &DetectorSpec) -> Result<String, Failure> 
 }
 
 fn home(spec: &DetectorSpec) -> String {
-    let hosts: Vec<String> = spec.home.hosts.iter().map(HostPattern::to_string).collect();
-    let surfaces: Vec<&str> = spec.home.surfaces.iter().map(|surface| surface.as_str()).collect();
-    match (hosts.is_empty(), surfaces.is_empty()) {
-        (true, _) => "none: it acts everywhere".to_owned(),
-        (false, true) => format!("expected in requests to {}", hosts.join(", ")),
-        (false, false) => format!("expected in requests to {} in {}", hosts.join(", "), surfaces.join(", ")),
+    if spec.home.is_empty() {
+        return "none: it acts everywhere".to_owned();
     }
+    let place = |home: &Home| {
+        let hosts: Vec<String> = home.hosts.iter().map(HostPattern::to_string).collect();
+        let surfaces: Vec<&str> = home.surfaces.iter().map(|surface| surface.as_str()).collect();
+        let surfaces = if surfaces.is_empty() { "every surface".to_owned() } else { surfaces.join(", ") };
+        format!("expected in {surfaces} with {}", hosts.join(", "))
+    };
+    spec.home.iter().map(place).collect::<Vec<_>>().join("\n             ")
 }
 
 fn line(text: &mut String, line: std::fmt::Arguments<'_>) {

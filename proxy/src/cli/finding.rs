@@ -4,14 +4,13 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::path::{Path, PathBuf};
 
 use decant_config::Date;
 use serde_json::{Map, Value};
 
 use super::args::FindingArgs;
 use super::{Exit, Failure, load, print, printable};
-use crate::audit::FINDINGS_FILE;
+use crate::audit::{self, FINDINGS_FILE};
 use crate::exceptions::today;
 
 /// How long a suggested exception holds, in seconds.
@@ -21,7 +20,7 @@ const SUGGESTED_SECONDS: u64 = 30 * 86_400;
 pub(super) fn run(args: &FindingArgs) -> Result<Exit, Failure> {
     let config = load::config(&args.config)?;
     let mut found = Vec::new();
-    for file in files(&config.state_dir, config.limits.findings_files) {
+    for file in audit::findings_files(&config.state_dir, config.limits.findings_files) {
         let Ok(text) = fs::read_to_string(&file) else { continue };
         found.extend(
             text.lines().filter(|line| line.contains(&args.id)).filter_map(|line| parse(line, &args.id)),
@@ -35,20 +34,6 @@ pub(super) fn run(args: &FindingArgs) -> Result<Exit, Failure> {
         )));
     }
     print(&found.iter().map(|finding| shown(finding, today())).collect::<String>())
-}
-
-/// The findings files, the youngest first.
-fn files(state_dir: &Path, count: usize) -> impl Iterator<Item = PathBuf> {
-    let first = state_dir.join(FINDINGS_FILE);
-    let numbered = {
-        let first = first.clone().into_os_string();
-        move |index: usize| {
-            let mut name = first.clone();
-            name.push(format!(".{index}"));
-            PathBuf::from(name)
-        }
-    };
-    std::iter::once(first).chain((1..count).map(numbered))
 }
 
 /// The finding of a line, if its own id or its request's is `id`.

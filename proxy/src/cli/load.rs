@@ -28,6 +28,12 @@ impl Source {
         Self { files: args.config.clone(), overrides }
     }
 
+    /// Leaves references to detectors to somebody else: reading the built-in ones takes memory.
+    pub(super) fn without_pack(mut self) -> Self {
+        self.overrides.pack = None;
+        self
+    }
+
     /// Reads it.
     ///
     /// # Errors

@@ -1,160 +1,96 @@
 //! `decant run`: starts the gateway and stays until told to stop.
 
-use std::io::Write as _;
-use std::net::SocketAddr;
+use std::ffi::OsString;
+use std::net::{SocketAddr, TcpListener};
 
-use decant_config::{Config, Mode};
-use tokio::net::TcpListener;
-use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::watch;
+use decant_config::Config;
 
 use super::args::RunArgs;
 use super::load::Source;
-use super::reload::{Reloader, warn_expired};
 use super::{Exit, Failure};
-use crate::app::{Gateway, RuleBook};
-use crate::{admin, leases, listen, telemetry};
-
-/// Stack of a worker thread, in bytes: deep enough for a debug build's TLS handshake.
-const THREAD_STACK_BYTES: usize = 2 * 1024 * 1024;
+use crate::app::prepare_state_dir;
+use crate::budget::Budget;
+use crate::handover::{LISTENERS_MAX, Terms};
+use crate::supervisor::{self, Ended, Settings, WorkerRecipe};
+use crate::{probe, telemetry};
 
 /// Runs the command.
 pub(super) fn run(args: &RunArgs) -> Result<Exit, Failure> {
-    let source = Source::new(&args.config, args.proxy, args.admin);
-    let config = source.load()?;
+    let config = Source::new(&args.config, args.proxy, args.admin).without_pack().load()?;
     telemetry::init_log(&config.log);
-    let book = RuleBook::compile(&config).map_err(|problems| super::load::report(&problems))?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .thread_name("decant")
-        .thread_stack_size(THREAD_STACK_BYTES)
-        .build()
-        .map_err(|error| Failure::internal(format!("no runtime: {error}")))?;
-    runtime.block_on(serve(&source, &config, book))
-}
-
-async fn serve(source: &Source, config: &Config, book: RuleBook) -> Result<Exit, Failure> {
-    let mut proxies = Vec::new();
-    for address in &config.listen.proxy {
-        proxies.push(bind(*address, "listen.proxy").await?);
-    }
-    let admin = bind(config.listen.admin, "listen.admin").await?;
-    let proxy_addresses: Vec<SocketAddr> =
-        proxies.iter().filter_map(|listener| listener.local_addr().ok()).collect();
-    let admin_address = admin.local_addr().ok();
-    let gateway = Gateway::build(config, book, &proxy_addresses, admin_address).map_err(Failure::internal)?;
-    announce(config, &gateway, &proxy_addresses, admin_address)?;
-    warn_expired(&gateway);
-
-    let (drain, drained) = watch::channel(());
-    for listener in proxies {
-        tokio::spawn(listen::run(listener, gateway.clone(), drained.clone()));
-    }
-    let (stop_admin, admin_stopped) = watch::channel(());
-    tokio::spawn(admin::run(admin, gateway.clone(), admin_stopped));
-    drop(drained);
-    if let Some(socket) = &config.allocator {
-        tokio::spawn(leases::follow(gateway.clone(), socket.clone()));
-    }
-    until_stopped(Reloader::new(source, &gateway, config)).await?;
-
-    tracing::info!("draining");
-    // The receivers are the connections; none left is as good as told.
-    let _ = drain.send(());
-    if tokio::time::timeout(gateway.budget.shutdown_grace, drain.closed()).await.is_err() {
-        tracing::warn!("exchanges were cut off at the end of limits.shutdown_grace");
-    }
-    drop(stop_admin);
-    Ok(Exit::Fine)
-}
-
-async fn bind(address: SocketAddr, setting: &str) -> Result<TcpListener, Failure> {
-    TcpListener::bind(address)
-        .await
-        .map_err(|error| Failure::internal(format!("{setting}: cannot listen on {address}: {error}")))
-}
-
-/// Waits for SIGTERM or SIGINT; reloads on SIGHUP, and when a file of the configuration has changed.
-async fn until_stopped(mut reloader: Reloader<'_>) -> Result<(), Failure> {
-    let mut terminate = handle(SignalKind::terminate())?;
-    let mut interrupt = handle(SignalKind::interrupt())?;
-    let mut hangup = handle(SignalKind::hangup())?;
-    loop {
-        tokio::select! {
-            _ = terminate.recv() => return Ok(()),
-            _ = interrupt.recv() => return Ok(()),
-            _ = hangup.recv() => reloader.reload(),
-            () = reloader.changed() => reloader.settle().await,
-        }
-    }
-}
-
-fn handle(kind: SignalKind) -> Result<Signal, Failure> {
-    signal(kind).map_err(|error| Failure::internal(format!("cannot wait for signals: {error}")))
-}
-
-/// Says what runs, and how to send a first request through it.
-fn announce(
-    config: &Config,
-    gateway: &Gateway,
-    proxies: &[SocketAddr],
-    admin: Option<SocketAddr>,
-) -> Result<(), Failure> {
-    let text = announcement(config, gateway, proxies, admin);
-    std::io::stdout()
-        .write_all(text.as_bytes())
-        .map_err(|error| Failure::internal(format!("stdout: {error}")))
-}
-
-fn announcement(
-    config: &Config,
-    gateway: &Gateway,
-    proxies: &[SocketAddr],
-    admin: Option<SocketAddr>,
-) -> String {
-    let list =
-        |addresses: &[SocketAddr]| addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    let mode = match config.mode {
-        Mode::Enforce => "enforce: what policy or a detector refuses is refused",
-        Mode::Observe => "observe: what would be refused is recorded and passes",
+    prepare_state_dir(&config.state_dir)
+        .map_err(|error| Failure::internal(format!("state_dir: {}: {error}", config.state_dir.display())))?;
+    let (admin, recipe) = sockets(args, &config)?;
+    let settings = Settings {
+        budget: Budget::new(&config.limits),
+        state_dir: config.state_dir.clone(),
+        admin_from: config.listen.admin_from.clone(),
+        metrics_bottles: config.metrics.bottles,
+        proxy: first_address(&recipe)?,
+        probe_token: recipe.terms.probe_token.clone(),
     };
-    let bottles: Vec<String> =
-        config.bottles.iter().map(|bottle| format!("{} (policy {})", bottle.name, bottle.policy)).collect();
-    let detectors = gateway.book().detectors.all().len();
-    let first = proxies.first().map(ToString::to_string).unwrap_or_default();
-    format!(
-        "decant {version}\n\
-         mode         {mode}\n\
-         bottles      {bottles}\n\
-         passes       {passes}\n\
-         detectors    {detectors}\n\
-         proxy        {proxies}\n\
-         admin        {admin}\n\
-         CA           {ca}\n\
-         fingerprint  sha256 {fingerprint}\n\
-         \n\
-         A first request:\n\
-         \n\
-         curl --proxy http://{first} --cacert {ca} https://example.com/\n",
-        version = env!("CARGO_PKG_VERSION"),
-        bottles = bottles.join(", "),
-        passes = passes(config),
-        proxies = list(proxies),
-        admin = admin.map(|address| address.to_string()).unwrap_or_default(),
-        ca = gateway.ca_file.display(),
-        fingerprint = gateway.leaves.authority().fingerprint(),
-    )
+    drop(config);
+    // It asks and waits: one thread is enough, and the least memory.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(2).build();
+    let runtime = runtime.map_err(|error| Failure::internal(format!("no runtime: {error}")))?;
+    match runtime.block_on(supervisor::run(settings, recipe, admin)).map_err(Failure::internal)? {
+        Ended::Told => Ok(Exit::Fine),
+        // The worker has said why.
+        Ended::Worker(code) if code == Exit::Config as i32 => Ok(Exit::Config),
+        Ended::Worker(_) => Ok(Exit::Internal),
+    }
 }
 
-/// What the policies let through, in a line.
-fn passes(config: &Config) -> String {
-    let hosts = config.policies.values().flat_map(|policy| &policy.routes).flat_map(|route| &route.hosts);
-    let mut names: Vec<String> = hosts.map(ToString::to_string).collect();
-    names.sort();
-    names.dedup();
-    match names.as_slice() {
-        [one] if one == "*" => "any public host, inspected both ways".to_owned(),
-        names if names.len() <= 6 => names.join(", "),
-        names => format!("{} and {} more hosts", names[..6].join(", "), names.len() - 6),
+/// Binds every socket, and says how workers are started that share them.
+fn sockets(args: &RunArgs, config: &Config) -> Result<(TcpListener, WorkerRecipe), Failure> {
+    let proxies = &config.listen.proxy;
+    if proxies.len() > LISTENERS_MAX {
+        return Err(Failure::config(format!("listen.proxy: at most {LISTENERS_MAX} addresses")));
     }
+    let proxies = proxies.iter().map(|address| bind(*address, "listen.proxy"));
+    let proxies = proxies.collect::<Result<Vec<_>, _>>()?;
+    let admin = bind(config.listen.admin, "listen.admin")?;
+    let terms = Terms {
+        admin: admin.local_addr().map_err(Failure::internal)?,
+        probe_token: probe::new_token().map_err(Failure::internal)?,
+        supervisor: std::process::id(),
+        announce: false,
+    };
+    let program = std::env::current_exe()
+        .map_err(|error| Failure::internal(format!("this program's own file is not known: {error}")))?;
+    Ok((admin, WorkerRecipe { program, arguments: worker_arguments(args), terms, proxies }))
+}
+
+/// How many connections may wait for a worker, as far as net.core.somaxconn allows.
+const BACKLOG: i32 = 4096;
+
+fn bind(address: SocketAddr, setting: &str) -> Result<TcpListener, Failure> {
+    let bound = || {
+        let domain = socket2::Domain::for_address(address);
+        let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None)?;
+        // What lingers of an earlier process is no reason not to start (socket(7)).
+        socket.set_reuse_address(true)?;
+        socket.bind(&address.into())?;
+        socket.listen(BACKLOG)?;
+        Ok(socket.into())
+    };
+    bound().map_err(|error: std::io::Error| {
+        Failure::internal(format!("{setting}: cannot listen on {address}: {error}"))
+    })
+}
+
+fn first_address(recipe: &WorkerRecipe) -> Result<SocketAddr, Failure> {
+    let first = recipe.proxies.first().ok_or_else(|| Failure::config("listen.proxy: no address"))?;
+    first.local_addr().map_err(Failure::internal)
+}
+
+/// The worker reads the same configuration.
+fn worker_arguments(args: &RunArgs) -> Vec<OsString> {
+    let mut arguments = vec!["worker".into()];
+    let mut add = |flag: &str, value: OsString| arguments.extend([flag.into(), value]);
+    args.config.config.iter().for_each(|path| add("--config", path.into()));
+    args.config.state_dir.iter().for_each(|path| add("--state-dir", path.into()));
+    args.proxy.iter().for_each(|address| add("--proxy", address.to_string().into()));
+    args.admin.iter().for_each(|address| add("--admin", address.to_string().into()));
+    arguments
 }

@@ -123,8 +123,8 @@ impl Scan {
     }
 }
 
-/// Feeds `input` to an inspector, however much of each piece it takes.
-fn drive(plan: &BodyPlan, input: &mut dyn Read) -> io::Result<()> {
+/// Feeds `input` to an inspector, however much of each piece it takes, until its judge blocks.
+pub(super) fn drive(plan: &BodyPlan, input: &mut dyn Read) -> io::Result<()> {
     let mut inspector = Inspector::new(plan);
     let mut buffer = vec![0; READ_BYTES];
     loop {
@@ -141,7 +141,7 @@ fn drive(plan: &BodyPlan, input: &mut dyn Read) -> io::Result<()> {
             let mut budget = usize::MAX;
             match inspector.push(rest, &mut budget) {
                 Ok(done) => rest = &rest[done..],
-                // The report rules nothing out, so only an end of the inspector's own making comes here.
+                // The judge knows: it has blocked.
                 Err(_) => return Ok(()),
             }
         }

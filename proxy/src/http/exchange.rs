@@ -30,7 +30,7 @@ use crate::identity::Bottle;
 use crate::inspect::{Blocked, BodyError, Direction, InspectBody};
 use crate::listen::Connection;
 use crate::policy::{Authorized, Grant, Head, Route, Side, Verdict};
-use crate::target::{Host, Scheme, Target};
+use crate::target::{Scheme, Target};
 use crate::upstream::{UpstreamBody, UpstreamError, UpstreamErrorKind};
 
 /// Why the bytes of a body are skipped where a route runs no detector on them.
@@ -117,7 +117,9 @@ async fn forward(
 ) -> Result<Response<ResponseBody>, Refusal> {
     head::check_request(&parts)?;
     let grant = authorise(exchange, &parts)?;
-    scan_request_head(exchange, &mut parts, &grant.route.request)
+    let scan = exchange.head_scan(Direction::Request, &grant.route.request, &parts.headers);
+    scan.opening(exchange.target.host.name(), &parts)
+        .and_then(|found| scan.overwrite(&found, &mut parts.headers))
         .map_err(|blocked| exchange.refusal(&blocked))?;
     let body = request_body(exchange, &parts, upload, &grant.route.request).await?;
     let request = upstream_request(parts, body, &grant.target);
@@ -137,13 +139,7 @@ async fn forward(
 
 /// Asks policy. A policy that only observes records what it would have refused and lets it pass.
 fn authorise(exchange: &Exchange, parts: &request::Parts) -> Result<Grant, Refusal> {
-    let head = Head {
-        method: &parts.method,
-        path: parts.uri.path(),
-        query: parts.uri.query(),
-        headers: &parts.headers,
-    };
-    let verdict = exchange.policy.request(&exchange.target, &head);
+    let verdict = exchange.policy.request(&exchange.target, &Head::of(parts));
     let grant = match verdict {
         Verdict::Granted(grant) => grant,
         Verdict::Ambiguous(why) => {
@@ -196,20 +192,6 @@ async fn request_body(
             client_failed(&error)
         })),
     }
-}
-
-/// Scans what of the request is known before its body: host, method, path, query, fields. What is to be redacted in fields
-/// is.
-fn scan_request_head(exchange: &Exchange, parts: &mut request::Parts, side: &Side) -> Result<(), Blocked> {
-    if side.selection.is_empty() {
-        return Ok(());
-    }
-    let scan = exchange.head_scan(Direction::Request, side, &parts.headers);
-    if let Host::Name(name) = &exchange.target.host {
-        scan.host(name)?;
-    }
-    let found = scan.request(&parts.method, &parts.uri, &parts.headers)?;
-    scan.overwrite(&found, &mut parts.headers)
 }
 
 fn scan_response_head(exchange: &Exchange, parts: &mut response::Parts, side: &Side) -> Result<(), Blocked> {
@@ -325,7 +307,7 @@ pub(super) fn upstream_refusal(exchange: &Exchange, error: &UpstreamError) -> Re
 
 /// Scans the host of a tunnel that will not be opened; `None` when nothing in it stops the tunnel.
 pub(super) fn scan_host(exchange: &Exchange, route: &Route) -> Option<Refusal> {
-    let Host::Name(name) = &exchange.target.host else { return None };
+    let name = exchange.target.host.name()?;
     let scanned = exchange.head_scan(Direction::Request, &route.request, &HeaderMap::new()).host(name);
     scanned.err().map(|blocked| exchange.refuse(exchange.refusal(&blocked)))
 }

@@ -21,6 +21,8 @@ pub(crate) enum Reason {
     Address,
     /// SNI, CONNECT host and Host or `:authority` disagree.
     Authority,
+    /// An operator cut the bottle off.
+    Cut,
     /// A detector found something that must not pass.
     Detector,
     /// The message's framing or syntax is in doubt.
@@ -35,6 +37,8 @@ pub(crate) enum Reason {
     Overlong,
     /// No route allows it.
     Policy,
+    /// The worker died too often while the bottle sent requests.
+    Quarantine,
     /// The bottle asks more often than it may.
     Rate,
     /// A coded body that cannot be decoded within the limits.
@@ -48,9 +52,10 @@ pub(crate) enum Reason {
 impl Reason {
     /// Every reason.
     #[cfg(test)]
-    pub(crate) const ALL: [Self; 13] = [
+    pub(crate) const ALL: [Self; 15] = [
         Self::Address,
         Self::Authority,
+        Self::Cut,
         Self::Detector,
         Self::Framing,
         Self::Identity,
@@ -58,6 +63,7 @@ impl Reason {
         Self::Opaque,
         Self::Overlong,
         Self::Policy,
+        Self::Quarantine,
         Self::Rate,
         Self::Undecodable,
         Self::Upgrade,
@@ -69,6 +75,7 @@ impl Reason {
         match self {
             Self::Address => "address",
             Self::Authority => "authority",
+            Self::Cut => "cut",
             Self::Detector => "detector",
             Self::Framing => "framing",
             Self::Identity => "identity",
@@ -76,6 +83,7 @@ impl Reason {
             Self::Opaque => "opaque",
             Self::Overlong => "overlong",
             Self::Policy => "policy",
+            Self::Quarantine => "quarantine",
             Self::Rate => "rate",
             Self::Undecodable => "undecodable",
             Self::Upgrade => "upgrade",
@@ -94,11 +102,12 @@ impl Reason {
             Self::Framing => StatusCode::BAD_REQUEST,
             Self::Authority => StatusCode::MISDIRECTED_REQUEST,
             Self::Undecodable => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            Self::Limit => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Limit | Self::Quarantine => StatusCode::SERVICE_UNAVAILABLE,
             Self::Rate => StatusCode::TOO_MANY_REQUESTS,
             Self::Upstream => StatusCode::BAD_GATEWAY,
             Self::Upgrade => StatusCode::NOT_IMPLEMENTED,
             Self::Address
+            | Self::Cut
             | Self::Detector
             | Self::Identity
             | Self::Opaque
@@ -116,7 +125,8 @@ impl Reason {
             Self::Policy | Self::Detector | Self::Identity | Self::Opaque | Self::Overlong => {
                 "http_request_denied"
             }
-            Self::Authority | Self::Undecodable | Self::Upgrade => "http_request_denied",
+            Self::Authority | Self::Cut | Self::Undecodable | Self::Upgrade => "http_request_denied",
+            Self::Quarantine => "destination_unavailable",
             Self::Upstream => "destination_unavailable",
         }
     }

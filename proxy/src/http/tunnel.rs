@@ -18,7 +18,7 @@ use super::exchange::{self, Exchange, Party, ResponseBody};
 use super::presence::Watched;
 use super::refusal::{Reason, Refusal};
 use super::serve::{self, Tunnel};
-use crate::listen::{Connection, while_alive};
+use crate::listen::Connection;
 use crate::policy::{Authorized, HostVerdict};
 use crate::target::{Host, Scheme, Target};
 use crate::tls::{self, Hello, Opening, Prefixed};
@@ -54,15 +54,16 @@ pub(crate) async fn open(
     tokio::spawn(async move {
         match upgrade.await {
             Ok(upgraded) => {
-                let bottle = party.bottle.clone();
                 let allowed = Allowed::new(&connection, &party, &target, &intent);
+                // Boxed: opening a tunnel takes a large state, which would stay as long as the task.
+                let tunnel = Box::pin(run(upgraded, connection.clone(), party, target, intent));
                 let work = async {
                     tokio::select! {
-                        () = run(upgraded, connection, party, target, intent) => {}
+                        () = tunnel => {}
                         () = allowed.no_longer() => {}
                     }
                 };
-                while_alive(Some(&bottle), work).await;
+                connection.while_open(work).await;
             }
             Err(error) => tracing::debug!(%error, "tunnel was not opened"),
         }

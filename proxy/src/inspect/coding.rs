@@ -8,7 +8,7 @@
 use http::HeaderMap;
 use http::header::CONTENT_ENCODING;
 
-use super::verdict::{Step, TroubleKind};
+use super::verdict::{Blocked, Direction, Judge, Ruling, Step, Trouble, TroubleKind};
 
 /// Bytes of an unknown coding's name that go into a message.
 const NAME_SHOWN_MAX: usize = 40;
@@ -73,6 +73,23 @@ pub(crate) fn parse_codings(headers: &HeaderMap, layers_max: usize) -> Result<Ve
     codings.reverse();
     aws_chunked_outermost(&mut codings)?;
     Ok(codings)
+}
+
+/// The codings of a body, known from its head, as [`parse_codings`] returns them. Where they cannot all be undone and the
+/// judge lets the body pass, its bytes are scanned as they come.
+pub(crate) fn codings_of_body(
+    headers: &HeaderMap,
+    direction: Direction,
+    layers_max: usize,
+    judge: &dyn Judge,
+) -> Result<Vec<Coding>, Blocked> {
+    parse_codings(headers, layers_max).or_else(|kind| {
+        let trouble = Trouble::of_body(direction, kind);
+        match judge.trouble(&trouble) {
+            Ruling::Pass => Ok(Vec::new()),
+            Ruling::Redact | Ruling::Block => Err(Blocked::Trouble(trouble)),
+        }
+    })
 }
 
 /// S3 names its chunk framing first although it lies around all other codings, so it is undone first wherever it stands.

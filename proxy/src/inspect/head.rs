@@ -18,7 +18,7 @@ use http::header::{
     AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, EXPECT, HOST,
     LOCATION, PROXY_AUTHORIZATION, SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, request};
 
 use super::layer::{Case, Layer, Writable};
 use super::seam::{FILL, Seam};
@@ -88,6 +88,15 @@ struct Overwrite {
 }
 
 impl HeadScan<'_> {
+    /// Scans all that is known of a request before its body: the name of its host, where it has one, and its head.
+    pub(crate) fn opening(&self, host: Option<&str>, parts: &request::Parts) -> Result<Overwrites, Blocked> {
+        if self.selection.is_empty() {
+            return Ok(Overwrites::default());
+        }
+        host.map_or(Ok(()), |name| self.host(name))?;
+        self.request(&parts.method, &parts.uri, &parts.headers)
+    }
+
     /// Scans a request's head.
     pub(crate) fn request(
         &self,

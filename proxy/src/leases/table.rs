@@ -100,6 +100,15 @@ impl LeaseTable {
         }
     }
 
+    /// The leases as they are now, each with the time it has left.
+    pub(super) fn leases(&self, now: Instant) -> Vec<Lease> {
+        let left = |held: &Held| {
+            let left = held.expires.saturating_duration_since(now).as_millis();
+            Lease { expires_in_ms: u64::try_from(left).unwrap_or(u64::MAX), ..held.lease.clone() }
+        };
+        self.held.values().map(left).collect()
+    }
+
     fn admit(&mut self, lease: Lease, applied: &mut Applied, bottles: &impl Bottles) {
         let known = Known { id: lease.id.clone(), epoch: lease.epoch };
         if let Some(held) = self.held.get_mut(&lease.id).filter(|held| held.is_same_bottle(&lease)) {

@@ -7,8 +7,8 @@ use crate::app::Gateway;
 use crate::tls::bundle;
 
 /// A lease as the allocator tells it.
-#[derive(Clone, Debug, Deserialize)]
-pub(super) struct Lease {
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Lease {
     pub(super) id: String,
     pub(super) epoch: u64,
     #[serde(default)]

@@ -293,6 +293,32 @@ async fn python_httpx_works_over_both_versions_and_reads_refusals() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn python_aiohttp_works_and_reads_refusals() {
+    let Some(python) = python_with(&["aiohttp"]) else { return };
+    let place = Place::serving(Version::HTTP_11, |_folder| Box::new(counting())).await;
+    let secret = github_pat(&mut Seeded::named("aiohttp"));
+    scripts::run(&place, &python, scripts::AIOHTTP, &secret).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cargo_fetches_from_a_sparse_registry_and_reads_refusals() {
+    if !need(&["rustc", "tar"]) {
+        return;
+    }
+    for version in crate::support::VERSIONS {
+        let place = Place::files(version).await;
+        packages::cargo_registry(&place).await;
+        packages::cargo(&place, "wanted", &["fetch"]).await.succeeds();
+        let sources = place.path(".cargo/registry/src");
+        let registry = fs::read_dir(sources).expect("a registry's sources").next().expect("one registry");
+        let module = registry.expect("a folder").path().join("decant-sample-1.0.0/src/lib.rs");
+        assert_eq!(fs::read_to_string(module).expect("a fetched crate"), packages::RUST_MODULE);
+        let refused = packages::cargo(&place, "unwanted", &["fetch"]).await.fails_saying("got 403");
+        assert!(refused.contains("Blocked by Decant: policy denied.test"), "{refused}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn node_undici_works_and_reads_refusals() {
     const UNDICI: &str = "/usr/share/nodejs/undici";
     if !need(&["node"]) {

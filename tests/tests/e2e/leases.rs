@@ -18,6 +18,7 @@ use decant_tests::origin::{Origin, fixed};
 use decant_tests::seed::Seeded;
 use decant_tests::tools::long_form;
 use http::Version;
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::support::{canary, setup};
@@ -247,6 +248,8 @@ async fn without_its_allocator_known_bottles_go_on_until_their_time_is_over() {
     let is_known =
         |bottle: &Container, lease: &Value| bottle.inside(|| !is_unknown(&fetch(proxy_of(lease), &url)));
     assert!(is_known(&kept, &long) && is_known(&brief, &short), "nothing has changed for them");
+    gateway.lose_worker(Signal::KILL).await;
+    assert!(is_known(&kept, &long) && is_known(&brief, &short), "the next worker knows them too");
     while is_known(&brief, &short) {
         assert!(began.elapsed() < Duration::from_secs(30), "a lease is used long after its time");
     }

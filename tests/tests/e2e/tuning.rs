@@ -1,29 +1,77 @@
 //! Tuning: a false positive is found by its id, accepted for one host until a day, reloaded, and expires again.
 
 use std::fs;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use decant_tests::bodies;
+use decant_tests::bodies::{self, TestBody};
 use decant_tests::ca::TestCa;
 use decant_tests::client::{get, post, read_all};
-use decant_tests::gateway::run;
-use decant_tests::origin::{Origin, counting};
+use decant_tests::gateway::{Outcome, run};
+use decant_tests::origin::{Answer, Origin, Record, counting, handler};
 use decant_tests::secrets::github_pat;
 use decant_tests::seed::Seeded;
-use http::Version;
+use http::{Request, Response, Version};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
 
 use crate::support::{Problem, assert_absent, setup};
 
 const ONE: &str = "one.test";
 const TWO: &str = "two.test";
+const SLOW: &str = "slow.test";
 
 /// A day that is over.
 const OVER: &str = "2020-01-31";
+
+/// The configuration's own tests of the exception: the value passes to one host, and to no other.
+fn tests_of(port: u16) -> String {
+    let test = |name: &str, host: &str, expect: &str| {
+        format!(
+            "  - {{name: {name}, bottle: local, request: \"POST https://{host}:{port}/\", \
+             body_file: false-positive.txt, expect: {expect}}}\n"
+        )
+    };
+    format!("tests:\n{}{}", test("silenced", ONE, "allow"), test("elsewhere", TWO, "github-pat"))
+}
+
+/// Checks that `check` tells of the one test that fails without a live exception, and where it stands.
+fn assert_wanted(checked: &Outcome, config: &Path, text: &str) {
+    let line = text.lines().position(|line| line.contains("name: silenced")).expect("the test") + 1;
+    assert_eq!(checked.code, 1, "{checked:?}");
+    let wanted = format!(
+        "{}:{line}:5: test `silenced`: this request must pass, but `github-pat` blocks what stands in the body at offset 2\n",
+        config.display()
+    );
+    assert_eq!(checked.stderr, wanted);
+}
+
+/// The next `length` bytes of a body, as text.
+async fn next(body: &mut Incoming, length: usize) -> String {
+    let mut text = Vec::new();
+    while text.len() < length {
+        let frame = body.frame().await.expect("more of it").expect("it goes on");
+        text.extend_from_slice(frame.data_ref().expect("data"));
+    }
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+/// A handler that answers once, with `body`.
+fn answering_once(body: TestBody) -> impl Fn(Request<Incoming>, Arc<Record>) -> Answer + Send + Sync {
+    let body = Mutex::new(Some(body));
+    handler(move |_request, _record| {
+        let body = body.lock().unwrap_or_else(PoisonError::into_inner).take();
+        async move { Response::new(body.unwrap_or_else(bodies::empty)) }
+    })
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_false_positive_is_accepted_for_one_host_until_a_day() {
     let ca = TestCa::new();
     let origin = Origin::https(&ca, &[ONE, TWO], counting()).await;
-    let gateway = setup().host(ONE).host(TWO).trust(&ca).start().await;
+    let (feed, body) = bodies::fed();
+    let slow = Origin::https(&ca, &[SLOW], answering_once(body)).await;
+    let gateway = setup().host(ONE).host(TWO).host(SLOW).trust(&ca).start().await;
     let secret = github_pat(&mut Seeded::named("tuning"));
     let send = async |host: &str| {
         let request =
@@ -48,14 +96,30 @@ async fn a_false_positive_is_accepted_for_one_host_until_a_day() {
     let exception = format!("exceptions:\n{exception}");
     assert_eq!(run(&[&["finding"], &asked[..], &["no-such-id"]].concat()).code, 64);
 
-    let without = fs::read_to_string(&config).expect("the configuration");
-    let put = async |text: &str| {
+    let mut download = gateway.client().open(Version::HTTP_11, SLOW, slow.port()).await;
+    let request = get(&format!("https://{SLOW}:{}/", slow.port()));
+    let mut download = download.send(request).await.expect("a download begins").into_body();
+    assert!(feed.data("before the reload").await);
+    assert_eq!(next(&mut download, 17).await, "before the reload");
+
+    // What must hold is written down beside the exception, and proven before it is in force.
+    let folder = config.parent().expect("a folder");
+    fs::write(folder.join("false-positive.txt"), format!("x={secret}")).expect("a writable folder");
+    let tests = tests_of(origin.port());
+    let without = format!("{}\n{tests}", fs::read_to_string(&config).expect("the configuration"));
+    let check = |text: &str| {
         fs::write(&config, text).expect("a writable folder");
-        let checked = run(&[&["check"], &asked[..]].concat());
-        assert_eq!(checked.code, 0, "{text}: {checked:?}");
-        gateway.reload().await;
+        run(&[&["check"], &asked[..]].concat())
     };
-    put(&format!("{without}\n{exception}")).await;
+    assert_wanted(&check(&without), &config, &without);
+    let with = format!("{without}\n{exception}");
+    let checked = check(&with);
+    assert_eq!(checked.code, 0, "{with}: {checked:?}");
+    gateway.reload().await;
+    assert!(feed.data("and after it").await, "a reload leaves what runs alone");
+    drop(feed);
+    assert_eq!(next(&mut download, 12).await, "and after it");
+    assert!(download.frame().await.is_none(), "and it ends as it should");
     assert_eq!(send(ONE).await.status(), 200, "{exception}");
     assert_eq!(send(TWO).await.status(), 403, "for one host alone: {exception}");
     let accepted = gateway.wait_for_finding("accepted", |finding| finding["action"] == "alert").await;
@@ -63,7 +127,9 @@ async fn a_false_positive_is_accepted_for_one_host_until_a_day() {
     assert!((gateway.metrics().await.sum("decant_exceptions", &[("state", "live")]) - 1.0).abs() < 0.1);
 
     let until = exception.lines().find(|line| line.contains("until:")).expect("a last day");
-    put(&format!("{without}\n{}", exception.replace(until, &format!("    until: {OVER}")))).await;
+    let over = format!("{without}\n{}", exception.replace(until, &format!("    until: {OVER}")));
+    assert_wanted(&check(&over), &config, &over);
+    gateway.reload().await;
     assert_eq!(send(ONE).await.status(), 403, "it is over");
     assert!((gateway.metrics().await.sum("decant_exceptions", &[("state", "expired")]) - 1.0).abs() < 0.1);
     assert!(gateway.log().contains(OVER), "the log says so: {}", gateway.log());

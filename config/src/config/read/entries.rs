@@ -101,7 +101,7 @@ pub(crate) static TEST: Section = Section {
             key: "expect",
             kind: "allow | policy | a detector",
             default: "required",
-            words: "The verdict it must get.",
+            words: "The verdict it must get: it passes, policy refuses it, or this detector blocks or redacts it. Modes do not count.",
         },
         BEFORE,
     ],

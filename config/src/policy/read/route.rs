@@ -10,7 +10,7 @@ use crate::presets::{Access, preset};
 use crate::problem::quoted;
 use crate::suggest::did_you_mean;
 use crate::value::port::parse_ports;
-use crate::yaml::{Cx, Fields, Node, Row, Section, name, not_empty, read_all, text, word};
+use crate::yaml::{Cx, Fields, Node, Row, Section, name, not_empty, read_all, word};
 
 pub(crate) static ROUTE: Section = Section {
     path: "policies.NAME.routes[]",
@@ -281,7 +281,7 @@ fn path_rule(node: &Node, cx: &mut Cx) -> Option<PathRule> {
     let map = Fields::open(node, &PATH, cx)?;
     let exact = map.optional(cx, "exact", |node, cx| node.parsed(cx, parse_path).map(PathRule::Exact));
     let prefix = map.optional(cx, "prefix", |node, cx| node.parsed(cx, parse_prefix).map(PathRule::Prefix));
-    let regex = map.optional(cx, "regex", |node, cx| text(node, cx).map(PathRule::Regex));
+    let regex = map.optional(cx, "regex", |node, cx| node.parsed(cx, parse_regex).map(PathRule::Regex));
     let keys = ["exact", "prefix", "regex"].iter().filter(|key| node.get(key).is_some()).count();
     if keys != 1 {
         return cx.refuse(node, "write exactly one of `exact`, `prefix` and `regex`");
@@ -313,6 +313,20 @@ fn parse_prefix(text: &str) -> Result<String, String> {
     Ok(if bare.is_empty() { "/".into() } else { bare.into() })
 }
 
+/// A regular expression, checked for its syntax alone: whether it is small enough is said where it is compiled.
+fn parse_regex(text: &str) -> Result<String, String> {
+    if text.is_empty() {
+        return Err("this is empty: write a regular expression for the whole path".into());
+    }
+    let (kind, at) = match regex_syntax::parse(text) {
+        Ok(_) => return Ok(text.to_owned()),
+        Err(regex_syntax::Error::Parse(error)) => (error.kind().to_string(), error.span().start.column),
+        Err(regex_syntax::Error::Translate(error)) => (error.kind().to_string(), error.span().start.column),
+        Err(error) => (error.to_string(), 1),
+    };
+    Err(format!("{} is not a regular expression: {kind}, at its character {at}", quoted(text)))
+}
+
 fn header_rule(node: &Node, cx: &mut Cx) -> Option<HeaderRule> {
     let map = Fields::open(node, &HEADER, cx)?;
     let name = map.required(cx, "name", |node, cx| node.parsed(cx, parse_field_name));
@@ -325,7 +339,7 @@ pub(crate) fn parse_field_name(text: &str) -> Result<String, String> {
     if !text.is_empty() && text.bytes().all(is_token) {
         return Ok(text.to_ascii_lowercase());
     }
-    Err(format!("{} is not the name of a header field", quoted(text)))
+    Err(format!("{} is not the name of a header field: write one like `accept`", quoted(text)))
 }
 
 /// The value of a header field: no control characters, no spaces around it.
@@ -333,5 +347,8 @@ pub(crate) fn parse_field_value(text: &str) -> Result<String, String> {
     if text.trim() == text && !text.chars().any(char::is_control) {
         return Ok(text.to_owned());
     }
-    Err(format!("{} is not the value of a header field", quoted(text)))
+    Err(format!(
+        "{} is not the value of a header field: write it without control characters, and without spaces around it",
+        quoted(text)
+    ))
 }

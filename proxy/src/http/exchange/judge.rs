@@ -1,12 +1,12 @@
 //! The judge of one exchange: what a finding means here.
 //!
-//! Place in the path: the scanners report, this decides and writes down. Invariants: a finding is recorded before its
+//! Place in the path: the scanners report, `meaning` says what that leads to here, this writes down and enforces. Invariants: a finding is recorded before its
 //! ruling takes effect, and one that cannot be recorded blocks; the matched value is used for its fingerprint and
 //! kept nowhere.
 
 use std::sync::Arc;
 
-use decant_config::{BlockOrPass, MatchAction, Severity};
+use decant_config::{MatchAction, Severity};
 use decant_detectors::Confidence;
 use http::{HeaderMap, StatusCode};
 
@@ -17,9 +17,9 @@ use super::shown::MASKED;
 use crate::audit::{self, FindingRecord};
 use crate::exceptions;
 use crate::inspect::{
-    self, Blocked, BodyPlan, Counts, Direction, Fixed, HeadScan, Hit, Judge, Place, Ruling, Surface, Trouble,
-    TroubleKind, View,
+    self, Blocked, BodyPlan, Counts, Direction, Fixed, HeadScan, Hit, Judge, Ruling, Trouble, TroubleKind,
 };
+use crate::meaning::{Meaning, Scene};
 use crate::policy::Side;
 use crate::rules::Facts;
 use crate::telemetry::{FINDINGS_LOG, FINDINGS_QUOTA};
@@ -61,14 +61,9 @@ impl Exchange {
         direction: Direction,
         side: &Side,
     ) -> Result<BodyPlan, Refusal> {
-        let codings = inspect::parse_codings(headers, self.gateway.budget.coding_layers).or_else(|kind| {
-            let place = Place { direction, surface: Surface::Body, field: None, view: View::RAW, offset: 0 };
-            let trouble = Trouble { kind, place };
-            match self.trouble(&trouble) {
-                Ruling::Pass => Ok(Vec::new()),
-                Ruling::Redact | Ruling::Block => Err(self.refusal(&Blocked::Trouble(trouble))),
-            }
-        })?;
+        let layers = self.gateway.budget.coding_layers;
+        let codings = inspect::codings_of_body(headers, direction, layers, &**self)
+            .map_err(|blocked| self.refusal(&blocked))?;
         self.state().flow(direction).codings = codings.iter().map(|coding| coding.step().name()).collect();
         Ok(BodyPlan {
             rules: self.book.detectors.rules.clone(),
@@ -89,33 +84,13 @@ impl Exchange {
         self.take_block().unwrap_or_else(|| Refusal::new(Reason::Detector, blocked.to_string()))
     }
 
-    fn side(&self, direction: Direction) -> Option<&Side> {
-        let route = self.route()?;
-        Some(if direction == Direction::Request { &route.request } else { &route.response })
-    }
-
-    /// Whether a match is where it belongs.
-    fn is_home(&self, hit: &Hit, facts: &Facts) -> bool {
-        hit.place.direction == Direction::Request
-            && facts.is_home(&self.target.host, hit.place.surface.name())
-    }
-
-    /// What a match leads to that nobody has accepted: what the route says, or the detector. A failed checksum lowers it
-    /// to an alert, it never clears.
-    fn action(&self, hit: &Hit, facts: &Facts) -> MatchAction {
-        let action = self.side(hit.place.direction).and_then(|side| side.on_match).unwrap_or(facts.action);
-        if hit.confidence == Confidence::Low { MatchAction::Alert } else { action }
-    }
-
-    fn exception(&self, hit: &Hit, facts: &Facts, value: Option<&[u8]>) -> Option<&decant_config::Exception> {
-        let found = exceptions::Match {
-            detector: &facts.id,
+    fn scene(&self) -> Scene<'_> {
+        Scene {
+            book: &self.book,
+            route: self.route().map(|route| &**route),
             bottle: &self.bottle.key.name,
             host: &self.target.host,
-            surface: hit.place.surface.name(),
-        };
-        let fingerprint = || value.map(|value| self.gateway.audit.fingerprint(value));
-        self.book.exceptions.find(&found, exceptions::today(), fingerprint)
+        }
     }
 
     /// Memory is a limit that no mode and no route relaxes.
@@ -208,13 +183,16 @@ impl Exchange {
 impl Judge for Exchange {
     fn match_found(&self, hit: &Hit, value: Option<&[u8]>) -> Ruling {
         let facts = self.book.detectors.facts(hit.rule);
-        if hit.signed || self.is_home(hit, facts) {
-            let labels = [&*facts.id, hit.place.direction.name(), "expected"];
-            self.gateway.metrics.findings.with_label_values(&labels).inc();
-            return Ruling::Pass;
-        }
-        let exception = self.exception(hit, facts, value);
-        let wanted = exception.map_or_else(|| self.action(hit, facts), |one| one.action);
+        let scene = self.scene();
+        let fingerprint = || value.map(|value| self.gateway.audit.fingerprint(value));
+        let (wanted, exception) = match scene.meaning(hit, exceptions::today(), fingerprint) {
+            Meaning::Expected => {
+                let labels = [&*facts.id, hit.place.direction.name(), "expected"];
+                self.gateway.metrics.findings.with_label_values(&labels).inc();
+                return Ruling::Pass;
+            }
+            Meaning::Acts { action, exception } => (action, exception),
+        };
         // Where a value cannot be overwritten in place, `redact` blocks.
         let unredacted = wanted == MatchAction::Redact && hit.fixed.is_some();
         let action = if unredacted { MatchAction::Block } else { wanted };
@@ -237,7 +215,7 @@ impl Judge for Exchange {
         if trouble.kind == TroubleKind::Windows {
             return self.no_room(trouble);
         }
-        if self.side(place.direction).is_some_and(|side| side.undecodable == BlockOrPass::Pass) {
+        if self.scene().may_pass_undecodable(place.direction) {
             self.skips(place.direction, "undecodable");
             return Ruling::Pass;
         }

@@ -18,7 +18,7 @@ use crate::inspect::{Counts, Direction, Judge as _, is_extension};
 use crate::listen::Connection;
 use crate::policy::{Authorized, Policy, Route};
 use crate::target::Target;
-use crate::telemetry::write_line;
+use crate::telemetry::{Up, write_line};
 use crate::upstream::{SpliceEnd, Spliced};
 
 /// Bytes of a path that are logged.
@@ -39,6 +39,7 @@ pub(crate) struct Exchange {
     active: Mutex<Instant>,
     masks: OnceLock<Masks>,
     state: Mutex<State>,
+    _open: Up,
 }
 
 /// What is known by now.
@@ -120,7 +121,9 @@ impl Exchange {
         method: Method,
         path: &str,
     ) -> Arc<Self> {
+        connection.gateway.journal.began(bottle);
         Arc::new(Self {
+            _open: Up::new(connection.gateway.metrics.exchanges_open.clone()),
             gateway: connection.gateway.clone(),
             book,
             bottle: bottle.clone(),

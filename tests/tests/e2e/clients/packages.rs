@@ -88,6 +88,54 @@ fn wheel_files() -> Vec<(&'static str, String)> {
     ]
 }
 
+/// The one module of the Rust crate.
+pub(super) const RUST_MODULE: &str = "pub const VALUE: &str = \"fetched through the gateway\";\n";
+
+/// Makes a sparse registry with one crate, and two packages: one that depends on it, one that asks a registry on the
+/// denied host.
+pub(super) async fn cargo_registry(place: &Place) {
+    let manifest = "[package]\nname = \"decant-sample\"\nversion = \"1.0.0\"\nedition = \"2021\"\n";
+    write(place, "decant-sample-1.0.0/Cargo.toml", manifest);
+    write(place, "decant-sample-1.0.0/src/lib.rs", RUST_MODULE);
+    place
+        .run("bash", &["-c", "mkdir crates && tar -czf crates/decant-sample.crate decant-sample-1.0.0"])
+        .await
+        .succeeds();
+    let sum = super::sum_of(&place.path("crates/decant-sample.crate"));
+    let line = format!(
+        "{{\"name\":\"decant-sample\",\"vers\":\"1.0.0\",\"deps\":[],\"cksum\":\"{sum}\",\"features\":{{}},\"yanked\":false}}\n"
+    );
+    write(place, "index/de/ca/decant-sample", &line);
+    write(place, "index/config.json", &format!("{{\"dl\":\"{}\"}}", place.url("/crates/{crate}.crate")));
+    for (package, index) in [("wanted", place.url("/index/")), ("unwanted", place.denied("/index/"))] {
+        write(place, &format!("{package}/src/lib.rs"), "");
+        let manifest = format!(
+            "[package]\nname = \"{package}\"\nversion = \"1.0.0\"\nedition = \"2021\"\n\n\
+             [dependencies]\ndecant-sample = {{ version = \"1\", registry = \"local\" }}\n"
+        );
+        write(place, &format!("{package}/Cargo.toml"), &manifest);
+        let registry = format!("[registries]\nlocal = {{ index = \"sparse+{index}\" }}\n");
+        write(place, &format!("{package}/.cargo/config.toml"), &registry);
+    }
+}
+
+fn write(place: &Place, name: &str, text: &str) {
+    let path = place.path(name);
+    fs::create_dir_all(path.parent().expect("a folder")).expect("a writable folder");
+    fs::write(path, text).expect("a writable folder");
+}
+
+/// Runs the toolchain's own `cargo` in the folder of `package`: one that a toolchain manager wraps looks for its
+/// toolchains at home, where there are none.
+pub(super) async fn cargo(place: &Place, package: &str, arguments: &[&str]) -> Ran {
+    let sysroot = std::process::Command::new("rustc").args(["--print", "sysroot"]).output();
+    let sysroot = String::from_utf8(sysroot.expect("rustc runs").stdout).expect("a path");
+    let tools = std::path::Path::new(sysroot.trim()).join("bin");
+    let mut command = place.command(tools.join("cargo"));
+    command.env("RUSTC", tools.join("rustc")).current_dir(place.path(package));
+    finish(command.args(arguments)).await
+}
+
 /// A zip archive whose files are stored as they are.
 fn zip(files: &[(&str, String)]) -> Vec<u8> {
     let (mut archive, mut directory) = (Vec::new(), Vec::new());

@@ -73,6 +73,26 @@ for h2 in (False, True):
         assert again.status_code == 200, "the connection stays usable"
 "#;
 
+/// Python aiohttp, which reads the proxy's variables only where its session is told to.
+pub(super) const AIOHTTP: &str = r#"
+import aiohttp, asyncio, hashlib, os
+site, denied, secret = (os.environ[name] for name in ("SITE_URL", "DENIED_URL", "SECRET"))
+body = b"words " * 200000
+async def main():
+    async with aiohttp.ClientSession(trust_env=True) as session:
+        async with session.post(site, data=body) as passed:
+            text = await passed.text()
+            assert text == f"{len(body)} {hashlib.sha256(body).hexdigest()}", text
+        async with session.get(denied) as refused:
+            assert refused.status == 403 and refused.reason == "Blocked by Decant: policy denied.test", refused
+            assert (await refused.json(content_type=None))["reason"] == "policy"
+        async with session.post(site, json={"token": secret}) as blocked:
+            assert blocked.status == 403 and (await blocked.json(content_type=None))["detector"] == "github-pat"
+        async with session.post(site, data=b"words") as again:
+            assert again.status == 200, "the session stays usable"
+asyncio.run(main())
+"#;
+
 /// Node with undici's ProxyAgent.
 pub(super) const UNDICI: &str = r#"
 const assert = require("node:assert");

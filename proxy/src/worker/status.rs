@@ -1,4 +1,4 @@
-//! `/v1/status`: what the gateway is doing, for people and scripts.
+//! What the gateway is doing: the worker's part of `/v1/status`, and the known bottles.
 //!
 //! Invariant: facts about configuration and load alone; nothing that a bottle sent.
 
@@ -7,62 +7,35 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use serde::Serialize;
 use time::format_description::well_known::Rfc3339;
 
+use super::api::Api;
 use crate::app::Gateway;
+use crate::channel::{BottleRow, Ca, GatewayStatus};
 use crate::identity::{BottleKey, Entry};
 
-/// The answer.
-#[derive(Serialize)]
-pub(super) struct Status {
-    version: &'static str,
-    uptime_seconds: u64,
-    /// Where bottles send their requests.
-    proxy: String,
-    detectors: usize,
-    resident_bytes: i64,
-    /// Connections of bottles that are open now.
-    connections: usize,
-    ca: Ca,
-    bottles: Vec<Bottle>,
-}
-
-#[derive(Serialize)]
-struct Ca {
-    sha256: String,
-    not_after: String,
-}
-
-#[derive(Serialize)]
-struct Bottle {
-    name: String,
-    policy: String,
-    mode: &'static str,
-    sources: Vec<String>,
-    connections: usize,
-}
-
-/// Answers.
-pub(super) async fn get(State(gateway): State<Arc<Gateway>>) -> Json<Status> {
+/// Answers `/v1/status`.
+pub(super) async fn get(State(api): State<Arc<Api>>) -> Json<GatewayStatus> {
+    let gateway = api.gateway();
     let authority = gateway.leaves.authority();
-    Json(Status {
-        version: env!("CARGO_PKG_VERSION"),
+    Json(GatewayStatus {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
         uptime_seconds: gateway.started.elapsed().as_secs(),
         proxy: gateway.proxy_address.to_string(),
         detectors: gateway.book().detectors.rules.len(),
-        resident_bytes: crate::telemetry::resident_bytes().unwrap_or(0),
+        resident_bytes: u64::try_from(crate::telemetry::resident_bytes().unwrap_or(0)).unwrap_or(0),
         connections: gateway.places.held_in_all(),
+        exchanges: u64::try_from(gateway.metrics.exchanges_open.get()).unwrap_or(0),
         ca: Ca {
             sha256: authority.fingerprint(),
             not_after: authority.not_after().format(&Rfc3339).unwrap_or_default(),
         },
-        bottles: bottles(&gateway),
+        bottles: bottles(gateway),
     })
 }
 
 /// Each bottle once, with all of its sources.
-fn bottles(gateway: &Gateway) -> Vec<Bottle> {
+pub(super) fn bottles(gateway: &Gateway) -> Vec<BottleRow> {
     let mut by_key: BTreeMap<BottleKey, Vec<Entry>> = BTreeMap::new();
     for entry in gateway.identities().entries() {
         by_key.entry(entry.bottle.key.clone()).or_default().push(entry.clone());
@@ -71,12 +44,16 @@ fn bottles(gateway: &Gateway) -> Vec<Bottle> {
     let row = |(key, entries): (BottleKey, Vec<Entry>)| {
         let bottle = entries.first()?.bottle.clone();
         let policy = book.policy_or_nothing(&bottle);
-        Some(Bottle {
-            name: key.name.to_string(),
+        Some(BottleRow {
+            origin: gateway.origin_of(&key).to_owned(),
             policy: bottle.policy.to_string(),
-            mode: bottle.mode.unwrap_or(policy.mode).as_str(),
+            mode: bottle.mode.unwrap_or(policy.mode).as_str().to_owned(),
             sources: entries.iter().map(|entry| entry.source.to_string()).collect(),
+            labels: bottle.labels.clone(),
             connections: gateway.places.held(&key),
+            barred: gateway.bars.of(&key),
+            name: key.name.to_string(),
+            epoch: key.epoch,
         })
     };
     by_key.into_iter().filter_map(row).collect()
