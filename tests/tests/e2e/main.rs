@@ -14,6 +14,7 @@ mod framing;
 mod headers;
 mod latency;
 mod leases;
+mod observe;
 mod operations;
 mod size;
 mod streams;
