@@ -41,5 +41,6 @@ mod crash;
 mod dialects;
 mod docker;
 mod gateway;
+mod peers;
 mod speed;
 mod support;
