@@ -40,6 +40,7 @@ mod cli;
 mod crash;
 mod dialects;
 mod docker;
+mod exhaustion;
 mod gateway;
 mod peers;
 mod speed;
