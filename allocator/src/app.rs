@@ -84,11 +84,11 @@ impl App {
             ready: Arc::new(AtomicBool::new(false)),
         };
         let settings = &service.settings;
-        let sockets = [settings.socket.clone(), settings.gateway_socket()];
         let mut tasks = JoinSet::new();
-        listen_unix(&mut tasks, &sockets, settings.group.as_deref(), &shared)?;
+        listen_unix(&mut tasks, settings, &shared)?;
         let metrics = listen_tcp(&mut tasks, settings.listen, &shared).await?;
         tasks.spawn(Reconciler::new(service.clone(), shared.ready.clone()).run());
+        let sockets = settings.sockets().map(|(path, _)| path);
         Ok(Self { tasks, service, metrics, sockets, _state: dir })
     }
 
@@ -175,20 +175,15 @@ pub(crate) fn bottle_of(lease: &Lease, gateway: &GatewayChoice, now: Stamp) -> O
     })
 }
 
-fn listen_unix(
-    tasks: &mut JoinSet<()>,
-    sockets: &[PathBuf; 2],
-    group: Option<&str>,
-    shared: &Shared,
-) -> Result<(), StartError> {
-    let bound = |path: &Path| -> io::Result<_> {
+fn listen_unix(tasks: &mut JoinSet<()>, settings: &Settings, shared: &Shared) -> Result<(), StartError> {
+    let bound = |path: &Path, group: Option<&str>| -> io::Result<_> {
         let group = group.map(serve::group_id).transpose()?;
         serve::bind_unix(path, group)
     };
     let routers = [api::leases::router(shared.clone()), api::gateway::router(shared.clone())];
-    for (path, router) in sockets.iter().zip(routers) {
-        let listener =
-            bound(path).map_err(|error| state(format!("cannot serve on {}", path.display()), error))?;
+    for ((path, group), router) in settings.sockets().into_iter().zip(routers) {
+        let listener = bound(&path, group)
+            .map_err(|error| state(format!("cannot serve on {}", path.display()), error))?;
         tasks.spawn(serve::serve_unix(listener, router));
     }
     Ok(())

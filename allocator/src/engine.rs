@@ -135,6 +135,9 @@ pub(crate) struct Event {
     pub(crate) kind: &'static str,
     pub(crate) action: String,
     pub(crate) id: String,
+    pub(crate) name: String,
+    /// A container's [`LABEL_ROLE`].
+    pub(crate) role: Option<String>,
 }
 
 /// What became of a call that failed.

@@ -2,8 +2,10 @@
 //!
 //! It runs at the start, when the engine tells of a change, when an operation asks for it, when a lease is due, and every so often.
 //! Events carry no facts, only the news that there are some: the stream is opened first and everything listed after, and again whenever
-//! it ends, so that nothing falls between. A round that did something is followed by another at once, until there is nothing to do.
+//! it ends, so that nothing falls between. A round that did something is followed by another at once, until there is nothing to do. One
+//! that left something undone (a step failed, an acquire still held a lease) is followed by another soon: no event need come of it.
 
+mod arrival;
 mod events;
 mod steps;
 
@@ -42,6 +44,8 @@ pub(crate) struct Reconciler {
     last_round: Instant,
     /// How long the last settling took.
     effort: Duration,
+    /// The last settling failed, or passed over leases that an acquire held: what it missed sends no news of its own.
+    unfinished: bool,
     last_tick: Stamp,
     last_beat: Option<Stamp>,
     ready: Arc<AtomicBool>,
@@ -58,6 +62,7 @@ impl Reconciler {
             not_before: instant,
             last_round: instant,
             effort: Duration::ZERO,
+            unfinished: false,
             last_tick: now,
             last_beat: None,
             ready,
@@ -141,7 +146,7 @@ impl Reconciler {
         }
         let every =
             if self.polling().await { limits::RECONCILE_EVERY_POLLING } else { limits::RECONCILE_EVERY };
-        if self.last_round.elapsed() >= every {
+        if self.last_round.elapsed() >= every || (self.unfinished && Instant::now() >= self.not_before) {
             self.settle(true).await;
         } else if self.due(now).await {
             self.settle(false).await;
@@ -197,6 +202,7 @@ impl Reconciler {
         if fresh {
             self.service.worlds.outdated().await;
         }
+        self.unfinished = false;
         for _ in 0..ROUNDS_MAX {
             self.last_round = Instant::now();
             match self.round().await {
@@ -222,6 +228,7 @@ impl Reconciler {
             self.backoff = BACKOFF_MIN;
             self.not_before = Instant::now();
         } else {
+            self.unfinished = true;
             self.not_before = Instant::now() + self.backoff;
             self.backoff = (self.backoff * 2).min(limits::BACKOFF_MAX);
         }
@@ -240,6 +247,7 @@ impl Reconciler {
             .ledger
             .read(move |book| (book.live().cloned().collect::<Vec<Lease>>(), making.making_since(taken)));
         let (leases, making) = read.await.map_err(Trouble::Blind)?;
+        self.unfinished = leases.iter().any(|lease| lease.network().is_some() && making.contains(&lease.id));
         let mut facts = Facts { making, ..Facts::default() };
         self.gather(&leases, &world, &mut facts).await.map_err(Trouble::Blind)?;
         service.note_collisions(&leases, &world);

@@ -90,6 +90,8 @@ pub(crate) struct Settings {
     pub(crate) socket: PathBuf,
     /// Group of the lease socket; none = the process's own.
     pub(crate) group: Option<String>,
+    /// Group of the gateway's socket; none = that of the lease socket.
+    pub(crate) gateway_group: Option<String>,
     pub(crate) listen: Option<std::net::SocketAddr>,
 }
 
@@ -97,6 +99,12 @@ impl Settings {
     /// The gateway's socket stands beside the lease socket.
     pub(crate) fn gateway_socket(&self) -> PathBuf {
         self.socket.with_file_name("gateway.sock")
+    }
+
+    /// Both sockets, the launchers' first, each with its group.
+    pub(crate) fn sockets(&self) -> [(PathBuf, Option<&str>); 2] {
+        let group = self.group.as_deref();
+        [(self.socket.clone(), group), (self.gateway_socket(), self.gateway_group.as_deref().or(group))]
     }
 
     pub(crate) fn pools(&self, source: &dyn BlockSource) -> PoolSettings {

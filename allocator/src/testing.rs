@@ -97,6 +97,7 @@ pub(crate) fn settings() -> Settings {
         state_dir: "/nonexistent".into(),
         socket: "/nonexistent/allocator.sock".into(),
         group: None,
+        gateway_group: None,
         listen: None,
     }
 }

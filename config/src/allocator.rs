@@ -23,8 +23,10 @@ pub struct AllocatorConfig {
     pub state_dir: PathBuf,
     /// Where leases are served; `None`: `/run/decant/allocator.sock` where that can be made, else in `state_dir`.
     pub socket: Option<PathBuf>,
-    /// The group that may use the socket; `None`: the process's own.
+    /// The group that may take leases; `None`: the process's own.
     pub group: Option<String>,
+    /// The group that may watch and acknowledge leases, for the gateway; `None`: `group`'s.
+    pub gateway_group: Option<String>,
     /// Where health and metrics are served.
     pub listen: SocketAddr,
     /// The ports to lease.

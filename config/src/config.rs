@@ -24,7 +24,7 @@ use crate::policy::{MatchAction, Mode, Policy};
 use crate::problem::Location;
 use crate::value::date::Date;
 
-pub use files::{Environment, Overrides, load, parse, parse_detectors};
+pub use files::{Environment, Overrides, Texts, load, load_texts, parse, parse_detectors};
 pub(crate) use files::{READING_LIMITS, Reading};
 
 /// A gateway's configuration.
@@ -66,6 +66,8 @@ pub struct Config {
     pub sha256: [u8; 32],
     /// The files it was made of, and those it names.
     pub inputs: Inputs,
+    /// What its own files and its detector files said.
+    pub texts: Texts,
 }
 
 /// Where the gateway listens.

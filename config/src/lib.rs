@@ -42,8 +42,8 @@ pub use bottle::{Bottle, SecretSource, TokenSource};
 pub use client_env::{proxy_variables, trust_variables};
 pub use config::{
     CaFiles, Config, Environment, Exception, ExchangeLog, Expect, Isolation, Listen, Log, LogFormat,
-    LogLevel, Metrics, Overrides, PolicyTest, Resolvers, Roots, Secret, TestBody, Upstream, load, parse,
-    parse_detectors,
+    LogLevel, Metrics, Overrides, PolicyTest, Resolvers, Roots, Secret, TestBody, Texts, Upstream, load,
+    load_texts, parse, parse_detectors,
 };
 pub use detectors::{
     ContextSpec, DetectorFile, DetectorOverride, DetectorSpec, DetectorsConfig, Directions, Examples, Home,

@@ -22,6 +22,7 @@ use tokio::sync::watch;
 use crate::audit::Audit;
 use crate::bars::Bars;
 use crate::budget::Budget;
+use crate::channel::Texts;
 use crate::exceptions::Exceptions;
 use crate::http::blocks::Blocks;
 use crate::http::exchange::RequestBody;
@@ -209,9 +210,28 @@ pub(crate) struct Gateway {
     /// The rows beside the configured ones; locked while any part of the table changes.
     guests: Mutex<Guests>,
     ids: Ids,
+    /// The digest and the texts of the configuration in force.
+    config: Mutex<(String, Texts)>,
 }
 
 impl Gateway {
+    /// Notes which configuration is in force.
+    pub(crate) fn set_config(&self, config: &Config) {
+        let digest: String = config.sha256.iter().map(|byte| format!("{byte:02x}")).collect();
+        self.metrics.set_config(&digest);
+        *self.config.lock().unwrap_or_else(PoisonError::into_inner) = (digest, config.texts.clone().into());
+    }
+
+    /// The digest of the configuration in force.
+    pub(crate) fn config_digest(&self) -> String {
+        self.config.lock().unwrap_or_else(PoisonError::into_inner).0.clone()
+    }
+
+    /// Its texts.
+    pub(crate) fn config_texts(&self) -> Texts {
+        self.config.lock().unwrap_or_else(PoisonError::into_inner).1.clone()
+    }
+
     /// The rules in force now.
     pub(crate) fn book(&self) -> Arc<RuleBook> {
         self.book.borrow().clone()
@@ -414,7 +434,6 @@ impl Gateway {
         let metrics = Metrics::new(config.metrics.bottles, decant_detectors::pack::PACK_VERSION)
             .map_err(|error| BuildError::new("metrics", error))?;
         metrics.set_ca_not_after(authority.not_after().unix_timestamp());
-        metrics.set_config(&config.sha256.iter().map(|byte| format!("{byte:02x}")).collect::<String>());
         let leaves =
             Leaves::new(authority, budget.leaves.clone()).map_err(|error| BuildError::new("tls", error))?;
         let listeners: Vec<SocketAddr> = place.proxies.iter().copied().chain([place.admin]).collect();
@@ -422,7 +441,7 @@ impl Gateway {
             .map_err(|error| BuildError::new("upstream", error))?;
         let audit = Audit::open(&config.state_dir, &budget.audit)
             .map_err(|error| BuildError::new("state_dir", error))?;
-        Ok(Arc::new(Self {
+        let gateway = Arc::new(Self {
             leaves,
             upstreams,
             audit,
@@ -451,7 +470,10 @@ impl Gateway {
             ids: Ids::new(),
             started: Instant::now(),
             budget,
-        }))
+            config: Mutex::default(),
+        });
+        gateway.set_config(config);
+        Ok(gateway)
     }
 }
 

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::path::PathBuf;
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
@@ -25,6 +26,8 @@ pub(crate) mod path {
     pub(crate) const LEASES: &str = "/leases";
     /// `PUT` [`Controlled`](super::Controlled), `DELETE /controlled/{name}`.
     pub(crate) const CONTROLLED: &str = "/controlled";
+    /// `GET`: the texts of the configuration in force ([`Texts`](super::Texts)).
+    pub(crate) const CONFIG: &str = "/config";
     /// `GET`: the exposition text.
     pub(crate) const METRICS: &str = "/metrics";
 }
@@ -37,10 +40,32 @@ pub(crate) struct Beat {
     pub(crate) exchanges: u64,
     /// Grows whenever the leases change.
     pub(crate) lease_changes: u64,
-    /// Who may ask the admin port, by the configuration in force.
+    /// The digest of the configuration in force.
+    pub(crate) config: String,
+    /// Who may ask the admin port, by that configuration.
     pub(crate) admin_from: Vec<IpNet>,
     /// Whether the worker has drained and waits to be let go.
     pub(crate) drained: bool,
+}
+
+/// The texts of a configuration, as they are kept for the next worker: a file that has gone bad since must not keep it
+/// from starting.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Texts {
+    files: Vec<(PathBuf, String)>,
+    detectors: Vec<(PathBuf, String)>,
+}
+
+impl From<decant_config::Texts> for Texts {
+    fn from(texts: decant_config::Texts) -> Self {
+        Self { files: texts.files, detectors: texts.detectors }
+    }
+}
+
+impl From<Texts> for decant_config::Texts {
+    fn from(texts: Texts) -> Self {
+        Self { files: texts.files, detectors: texts.detectors }
+    }
 }
 
 /// What a worker knows before it accepts its first connection.

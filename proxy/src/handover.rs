@@ -1,7 +1,7 @@
 //! The handover: what the supervisor gives to a worker that it starts.
 //!
 //! One message over the socket pair that is the worker's standard input: the terms as JSON, and with their first byte
-//! the listening sockets and the journal (`SCM_RIGHTS`, unix(7)). Afterwards the same socket is the channel on which
+//! the listening sockets, the configuration that was last in force, and the journal (`SCM_RIGHTS`, unix(7)). Afterwards the same socket is the channel on which
 //! the supervisor asks the worker. Invariant: the sockets are the supervisor's own, so that a connection that arrives
 //! while no worker lives waits in their backlog.
 
@@ -20,8 +20,8 @@ use serde::{Deserialize, Serialize};
 
 /// Listening sockets that one handover carries at most.
 pub(crate) const LISTENERS_MAX: usize = 64;
-/// Descriptors of one message: the listening sockets and the journal.
-const DESCRIPTORS_MAX: usize = LISTENERS_MAX + 1;
+/// Descriptors of one message: the listening sockets, the configuration and the journal.
+const DESCRIPTORS_MAX: usize = LISTENERS_MAX + 2;
 /// Bytes of the terms.
 const TERMS_BYTES_MAX: usize = 64 * 1024;
 /// Bytes of the length in front of the terms.
@@ -44,6 +44,8 @@ pub(crate) struct Terms {
 pub(crate) struct Handover {
     pub(crate) terms: Terms,
     pub(crate) proxies: Vec<TcpListener>,
+    /// The configuration that was last in force, empty if none was: see [`crate::channel::path::CONFIG`].
+    pub(crate) config: File,
     pub(crate) journal: File,
     /// Where the supervisor asks from here on.
     pub(crate) channel: UnixStream,
@@ -57,12 +59,13 @@ pub(crate) fn give(
     mut channel: &UnixStream,
     terms: &Terms,
     proxies: &[TcpListener],
+    config: &File,
     journal: &File,
 ) -> io::Result<()> {
     let text = serde_json::to_vec(terms)?;
     let length = u32::try_from(text.len()).map_err(io::Error::other)?.to_be_bytes();
     let descriptors: Vec<BorrowedFd<'_>> =
-        proxies.iter().map(TcpListener::as_fd).chain([journal.as_fd()]).collect();
+        proxies.iter().map(TcpListener::as_fd).chain([config.as_fd(), journal.as_fd()]).collect();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     let fits = descriptors.len() <= DESCRIPTORS_MAX;
@@ -96,9 +99,10 @@ pub(crate) fn take(mut channel: UnixStream) -> io::Result<Handover> {
     let mut text = vec![0; length];
     channel.read_exact(&mut text)?;
     let terms = serde_json::from_slice(&text)?;
-    let journal = descriptors.pop().ok_or(io::ErrorKind::InvalidData)?.into();
+    let mut file = || descriptors.pop().map(File::from).ok_or(io::ErrorKind::InvalidData);
+    let (journal, config) = (file()?, file()?);
     let proxies = descriptors.into_iter().map(TcpListener::from).collect();
-    Ok(Handover { terms, proxies, journal, channel })
+    Ok(Handover { terms, proxies, config, journal, channel })
 }
 
 #[cfg(test)]
@@ -122,12 +126,21 @@ mod tests {
                 supervisor: 1,
                 announce: true,
             };
-            let journal = tempfile::tempfile().expect("a file");
-            give(&ours, &terms, &proxies, &journal).expect("it is sent");
+            let [config, journal] = ["config", "journal"].map(|text| {
+                let mut file = tempfile::tempfile().expect("a file");
+                file.write_all(text.as_bytes()).expect("it is written");
+                file
+            });
+            give(&ours, &terms, &proxies, &config, &journal).expect("it is sent");
             (&ours).write_all(b"and then").expect("it is sent");
             let taken = take(theirs).expect("it is taken");
             assert_eq!(taken.terms, terms);
             assert_eq!(addresses(&taken.proxies), addresses(&proxies));
+            for (file, text) in [(&taken.config, "config"), (&taken.journal, "journal")] {
+                let mut bytes = [0; 16];
+                let read = std::os::unix::fs::FileExt::read_at(file, &mut bytes, 0).expect("it is there");
+                assert_eq!(&bytes[..read], text.as_bytes());
+            }
             let mut rest = [0; 8];
             (&taken.channel).read_exact(&mut rest).expect("it comes");
             assert_eq!(&rest, b"and then", "what follows is left to the channel");
@@ -140,7 +153,8 @@ mod tests {
             supervisor: 1,
             announce: false,
         };
-        assert!(give(&ours, &terms, &many, &tempfile::tempfile().expect("a file")).is_err());
+        let file = tempfile::tempfile().expect("a file");
+        assert!(give(&ours, &terms, &many, &file, &file).is_err());
     }
 
     #[test]

@@ -32,7 +32,15 @@ const PANIC_BYTES: usize = 1024;
 /// # Errors
 /// When the kernel has no memory for it.
 pub(crate) fn create() -> io::Result<File> {
-    Ok(memfd_create("decant-journal", MemfdFlags::CLOEXEC)?.into())
+    memory_file("decant-journal")
+}
+
+/// A file that stands in no folder, and is gone with the last who has it open.
+///
+/// # Errors
+/// When the kernel has no memory for it.
+pub(crate) fn memory_file(name: &str) -> io::Result<File> {
+    Ok(memfd_create(name, MemfdFlags::CLOEXEC)?.into())
 }
 
 /// A worker's end.

@@ -159,7 +159,8 @@ impl Keeper {
     /// Starts a worker.
     async fn start(&mut self, announce: bool) -> io::Result<()> {
         self.next_start = None;
-        let worker = Arc::new(Worker::start(&self.recipe, announce).await?);
+        let config = self.shared.kept_config();
+        let worker = Arc::new(Worker::start(&self.recipe, announce, &config).await?);
         tracing::info!(worker = worker.pid.as_raw_nonzero(), "a worker starts");
         self.shared.add(worker.clone());
         tokio::spawn(attend::attend(self.shared.clone(), worker, self.events.clone()));

@@ -9,6 +9,8 @@ mod bottles;
 mod life;
 mod status;
 
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +20,7 @@ use tokio::sync::watch;
 
 use self::api::Api;
 use crate::app::Gateway;
+use crate::channel::Texts;
 use crate::handover::{self, Handover};
 use crate::journal::Journal;
 use crate::{leases, listen};
@@ -35,6 +38,14 @@ pub(crate) fn take_over() -> Result<Handover, String> {
     let handover = handover.map_err(|error| format!("a worker is started by `decant run` alone: {error}"))?;
     life::settle(handover.terms.supervisor)?;
     Ok(handover)
+}
+
+/// The configuration that was last in force, if a worker before this one had one.
+pub(crate) fn last_config(file: &File) -> Option<decant_config::Texts> {
+    // The offset is the supervisor's too: read from the start, whoever read before.
+    let mut bytes = vec![0; usize::try_from(file.metadata().ok()?.len()).ok()?];
+    file.read_exact_at(&mut bytes, 0).ok()?;
+    serde_json::from_slice::<Texts>(&bytes).ok().map(Into::into)
 }
 
 /// Has panics logged, and noted where the supervisor finds them.

@@ -45,6 +45,7 @@ pub struct Setup {
     roots: Vec<String>,
     routes: Option<String>,
     policies: Vec<(String, String)>,
+    observing: Vec<String>,
     bottles: Option<String>,
     extra: String,
     upstream: String,
@@ -73,6 +74,7 @@ impl Setup {
             roots: Vec::new(),
             routes: None,
             policies: Vec::new(),
+            observing: Vec::new(),
             bottles: None,
             extra: String::new(),
             upstream: String::new(),
@@ -115,6 +117,13 @@ impl Setup {
     #[must_use]
     pub fn policy(mut self, name: &str, routes: &str) -> Self {
         self.policies.push((name.to_owned(), routes.to_owned()));
+        self
+    }
+
+    /// Lets a policy beside `default` only observe; the others enforce.
+    #[must_use]
+    pub fn observing(mut self, name: &str) -> Self {
+        self.observing.push(name.to_owned());
         self
     }
 
@@ -225,7 +234,8 @@ impl Setup {
             let _ = writeln!(yaml, "policies:\n  default:\n    routes:\n{}", indented(&routes, 6));
         }
         for (name, routes) in &self.policies {
-            let _ = writeln!(yaml, "  {name}:\n    routes:\n{}", indented(routes, 6));
+            let mode = if self.observing.contains(name) { "observe" } else { "enforce" };
+            let _ = writeln!(yaml, "  {name}:\n    mode: {mode}\n    routes:\n{}", indented(routes, 6));
         }
         yaml.push_str(&self.extra);
         yaml

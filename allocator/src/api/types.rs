@@ -89,7 +89,8 @@ pub(crate) struct SubnetRequest {
     /// Make a Docker network over it.
     #[serde(default)]
     pub(crate) create_network: bool,
-    /// Make that network internal: its containers reach each other and the gateway, and no service of the host.
+    /// Make that network internal: its containers reach each other and the gateway, and no service of the host. Without it the network
+    /// has a way out past the gateway, and ports can be published; with it a request that names ports is refused. Default: false.
     #[serde(default)]
     pub(crate) internal: bool,
 }

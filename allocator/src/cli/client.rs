@@ -109,6 +109,8 @@ fn refused(status: StatusCode, answer: &[u8]) -> Failure {
         "invalid" | "key_reused" => Failure::USAGE,
         _ => Failure::INTERNAL,
     };
+    // Here networks are internal unless --open says otherwise.
+    let hint = if field == "subnet.internal" { "; --open makes a network that is not internal" } else { "" };
     let field = if field.is_empty() { field } else { format!("{field}: ") };
-    Failure::new(code, format!("{} {reason}: {field}{detail}", status.as_u16()))
+    Failure::new(code, format!("{} {reason}: {field}{detail}{hint}", status.as_u16()))
 }

@@ -26,12 +26,15 @@ pub(super) struct WishArgs {
     /// Its prefix length
     #[arg(long, value_name = "LENGTH")]
     prefix: Option<u8>,
-    /// Make a Docker network over it
+    /// Make a Docker network over it: internal, with the gateway as the only way out
     #[arg(long)]
     network: bool,
-    /// Make that network internal
-    #[arg(long)]
+    /// The same as --network
+    #[arg(long, conflicts_with = "open")]
     internal: bool,
+    /// Make a network that is not internal: it publishes ports, and has a way out past the gateway
+    #[arg(long)]
+    open: bool,
     /// The gateway's policy for the bottle
     #[arg(long)]
     policy: Option<String>,
@@ -45,10 +48,10 @@ pub(super) struct WishArgs {
 
 impl WishArgs {
     pub(super) fn request(&self, client_key: String, owner: Option<OwnerRequest>) -> AcquireRequest {
-        let wanted = self.subnet || self.network || self.internal || self.prefix.is_some();
-        let create_network = self.network || self.internal;
-        let subnet =
-            wanted.then_some(SubnetRequest { prefix: self.prefix, create_network, internal: self.internal });
+        let create_network = self.makes_network();
+        let wanted = self.subnet || create_network || self.prefix.is_some();
+        let internal = create_network && !self.open;
+        let subnet = wanted.then_some(SubnetRequest { prefix: self.prefix, create_network, internal });
         AcquireRequest {
             client_key,
             session: self.session.clone(),
@@ -68,6 +71,24 @@ impl WishArgs {
     /// The same wish with a Docker network.
     pub(super) fn with_network(self) -> Self {
         Self { network: true, ..self }
+    }
+
+    fn makes_network(&self) -> bool {
+        self.network || self.internal || self.open
+    }
+
+    /// Refuses what no allocator grants, before one is asked.
+    ///
+    /// A network with a way out past the gateway has to be named as such: no other wish implies it.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        let published = self.ports.first().filter(|_| self.makes_network() && !self.open);
+        let Some(port) = published else { return Ok(()) };
+        let why = format!(
+            "--port {}: containers on an internal network publish no ports; leave --port out, or write --open for a network that publishes \
+             them and has a way out past the gateway",
+            port.name
+        );
+        Err(Failure::new(Failure::USAGE, why))
     }
 }
 
@@ -113,6 +134,7 @@ pub(super) async fn acquire(args: AcquireArgs) -> Result<(), Failure> {
     let labels: BTreeMap<String, String> = args.owner_labels.into_iter().collect();
     let owner = (args.owner_pid.is_some() || !labels.is_empty())
         .then_some(OwnerRequest { pid: args.owner_pid, labels });
+    args.wish.check()?;
     let key = args.key.unwrap_or_else(random_hex::<16>);
     let lease: Value =
         Client::new(&args.socket).send(Method::POST, "/v1/leases", &args.wish.request(key, owner)).await?;
@@ -259,5 +281,51 @@ mod tests {
         assert_eq!(read("web=22000"), Ok(("web".into(), Proto::Tcp, Some(22000))));
         assert!(read("web=x").is_err());
         assert!(read("web/sctp").is_err());
+    }
+
+    /// Which subnet each set of flags asks for: prefix, network, internal.
+    #[test]
+    fn a_network_is_internal_unless_it_is_called_open() {
+        let cases: [(&str, Option<(Option<u8>, bool, bool)>); 9] = [
+            ("", None),
+            ("--subnet", Some((None, false, false))),
+            ("--prefix 28", Some((Some(28), false, false))),
+            ("--network", Some((None, true, true))),
+            ("--internal", Some((None, true, true))),
+            ("--network --internal --subnet", Some((None, true, true))),
+            ("--network --prefix 28", Some((Some(28), true, true))),
+            ("--open", Some((None, true, false))),
+            ("--network --open", Some((None, true, false))),
+        ];
+        for (flags, subnet) in cases {
+            let request = wish(flags).expect("the flags go together").request(String::new(), None);
+            let asked = request.subnet.map(|subnet| (subnet.prefix, subnet.create_network, subnet.internal));
+            assert_eq!(asked, subnet, "{flags:?}");
+        }
+        assert!(wish("--internal --open").is_err(), "they say opposite things");
+    }
+
+    #[test]
+    fn ports_go_with_an_open_network_or_none() {
+        for flags in ["--port web", "--port web --subnet", "--port web --open", "--network"] {
+            assert!(wish(flags).expect("it parses").check().is_ok(), "{flags}");
+        }
+        for flags in ["--port web --network", "--port web --internal"] {
+            let failure = wish(flags).expect("it parses").check().expect_err("nothing would be published");
+            assert_eq!(failure.code, Failure::USAGE, "{flags}");
+            assert!(failure.text.contains("--open") && failure.text.contains("web"), "{}", failure.text);
+        }
+        let docker_args = wish("--port web").expect("it parses").with_network();
+        assert!(docker_args.check().is_err(), "{{docker_args}} asks for an internal network as well");
+    }
+
+    fn wish(flags: &str) -> Result<WishArgs, clap::Error> {
+        #[derive(Debug, clap::Parser)]
+        struct Flags {
+            #[command(flatten)]
+            wish: WishArgs,
+        }
+        let words = std::iter::once("test").chain(flags.split_ascii_whitespace());
+        <Flags as clap::Parser>::try_parse_from(words).map(|flags| flags.wish)
     }
 }

@@ -30,7 +30,7 @@ pub(super) struct RunArgs {
     #[command(flatten)]
     wish: WishArgs,
     /// The command. An argument {docker_args} becomes the lease's arguments for `docker run` (a subnet with a network is leased for
-    /// it), {port:NAME} within one the port's number
+    /// it: internal unless --open), {port:NAME} within one the port's number
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
@@ -39,6 +39,7 @@ pub(super) async fn run(args: RunArgs) -> Result<ExitCode, Failure> {
     let client = Client::new(&args.socket);
     let docker = args.command.iter().any(|word| word == DOCKER_ARGS);
     let wish = if docker { args.wish.with_network() } else { args.wish };
+    wish.check()?;
     if wish.is_empty() {
         return Err(Failure::new(
             Failure::USAGE,

@@ -109,6 +109,7 @@ fn settings_of(config: AllocatorConfig, args: &ServeArgs) -> Settings {
         state_dir,
         socket,
         group: config.group,
+        gateway_group: config.gateway_group,
         listen: Some(args.listen.unwrap_or(config.listen)),
     }
 }

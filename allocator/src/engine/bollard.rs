@@ -22,8 +22,8 @@ use futures_util::stream::{BoxStream, StreamExt};
 
 use super::bindings::Bindings;
 use super::{
-    Attachment, Container, Engine, EngineError, EngineInfo, Event, Failure, Isolation, Network, NetworkSpec,
-    Outcome, Refused, refusal,
+    Attachment, Container, Engine, EngineError, EngineInfo, Event, Failure, Isolation, LABEL_ROLE, Network,
+    NetworkSpec, Outcome, Refused, refusal,
 };
 use crate::limits;
 use crate::pool::ports::Proto;
@@ -294,8 +294,16 @@ fn event_of(message: EventMessage) -> Option<Event> {
         EventMessageTypeEnum::CONTAINER => "container",
         _ => return None,
     };
-    let id = message.actor.and_then(|actor| actor.id).unwrap_or_default();
-    Some(Event { kind, action: message.action.unwrap_or_default(), id })
+    let actor = message.actor.unwrap_or_default();
+    // A container's labels stand among its attributes.
+    let mut attributes = actor.attributes.unwrap_or_default();
+    Some(Event {
+        kind,
+        action: message.action.unwrap_or_default(),
+        id: actor.id.unwrap_or_default(),
+        name: attributes.remove("name").unwrap_or_default(),
+        role: attributes.remove(LABEL_ROLE),
+    })
 }
 
 #[cfg(test)]

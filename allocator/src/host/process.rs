@@ -32,22 +32,33 @@ pub(crate) fn resolve(pid: i32, peer: Option<i32>) -> Result<i32, &'static str> 
     let peer = peer
         .filter(|peer| *peer > 0)
         .ok_or("the client's process is not visible from here; name labels instead")?;
-    let own = fs::read_link("/proc/self/ns/pid").ok();
-    if own.is_some() && fs::read_link(format!("/proc/{peer}/ns/pid")).ok() == own {
-        return Ok(pid);
-    }
-    if inner_pid(peer) == Some(pid) {
-        return Ok(peer);
-    }
-    Err(
-        "the process lives in another PID namespace than the allocator; name the client's own process, or labels",
-    )
+    let status = fs::read_to_string(format!("/proc/{peer}/status"))
+        .map_err(|_| "the client's process cannot be read in /proc; name labels instead")?;
+    translate(pid, peer, &pids_of(&status))
 }
 
-/// The number that a process has in its own namespace.
-fn inner_pid(pid: i32) -> Option<i32> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    status.lines().find_map(|line| line.strip_prefix("NSpid:"))?.split_ascii_whitespace().last()?.parse().ok()
+/// `pids`: the numbers of `peer` from this namespace down to its own.
+///
+/// One number alone: the client's namespace is this one, and so are its names for processes. That is read from its status, which is
+/// open to everybody; its namespace links are open only to its own user and to capabilities that an allocator need not have.
+fn translate(pid: i32, peer: i32, pids: &[i32]) -> Result<i32, &'static str> {
+    match pids {
+        // A /proc of another namespace than ours would speak of other processes.
+        [outer, ..] if *outer != peer => {
+            Err("/proc is of another PID namespace than the allocator; name labels instead")
+        }
+        [_] => Ok(pid),
+        [.., inner] if *inner == pid => Ok(peer),
+        _ => Err(
+            "the process lives in another PID namespace than the allocator; name the client's own process, or labels",
+        ),
+    }
+}
+
+/// The numbers that a process has, from the reader's namespace down to its own.
+fn pids_of(status: &str) -> Vec<i32> {
+    let line = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
+    line.split_ascii_whitespace().map_while(|number| number.parse().ok()).collect()
 }
 
 #[cfg(test)]
@@ -83,6 +94,24 @@ mod tests {
         assert_eq!(resolve(1, Some(own_pid())), Ok(1));
         assert!(resolve(1, None).is_err());
         assert!(resolve(1, Some(0)).is_err());
+        assert!(resolve(1, Some(i32::MAX)).is_err(), "there is no such client");
+    }
+
+    #[test]
+    fn a_peer_of_an_inner_namespace_may_name_itself_alone() {
+        let cases: [(i32, &str, Option<i32>); 7] = [
+            (77, "NSpid:\t900", Some(77)),
+            (900, "NSpid:\t900", Some(900)),
+            (1, "NSpid:\t900\t1", Some(900)),
+            (2, "NSpid:\t900\t1", None),
+            (7, "NSpid:\t900\t12\t7", Some(900)),
+            (77, "NSpid:\t901", None),
+            (77, "Name:\tx", None),
+        ];
+        for (pid, line, resolved) in cases {
+            let status = format!("Name:\tx\nPid:\t900\n{line}\nThreads:\t1\n");
+            assert_eq!(translate(pid, 900, &pids_of(&status)).ok(), resolved, "{pid} in {line:?}");
+        }
     }
 
     #[test]

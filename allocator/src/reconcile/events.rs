@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use tokio::sync::Notify;
 
+use super::{AbortOnDrop, arrival};
 use crate::engine::Engine;
 use crate::limits;
 use crate::service::Service;
@@ -24,7 +25,7 @@ pub(super) async fn follow(service: Arc<Service>, changed: Arc<Notify>) {
     let mut backoff = BACKOFF_MIN;
     loop {
         if let Ok(engine) = service.worlds.engine().await {
-            if listen(&*engine, &changed).await {
+            if listen(&service, engine, &changed).await {
                 backoff = BACKOFF_MIN;
             }
             service.worlds.forget_engine().await;
@@ -37,8 +38,10 @@ pub(super) async fn follow(service: Arc<Service>, changed: Arc<Notify>) {
 
 /// Follows one stream to its end. What happened before it began is found by a list now, and by one when it surely had begun. True if
 /// anything came.
-async fn listen(engine: &dyn Engine, changed: &Notify) -> bool {
+async fn listen(service: &Arc<Service>, engine: Arc<dyn Engine>, changed: &Notify) -> bool {
     let mut events = engine.events();
+    // Of two arrivals the first has gone again: what is done for it ends.
+    let mut _attaching = None;
     let mut came = false;
     let mut subscribed = std::pin::pin!(tokio::time::sleep(SUBSCRIBED));
     let mut waiting = true;
@@ -54,6 +57,10 @@ async fn listen(engine: &dyn Engine, changed: &Notify) -> bool {
         };
         let Some(Ok(event)) = event else { return came };
         came = true;
+        if let Some(container) = arrival::arrived(service, &event).await {
+            let attach = arrival::attach(service.clone(), engine.clone(), container.to_owned());
+            _attaching = Some(AbortOnDrop(tokio::spawn(attach).abort_handle()));
+        }
         if matters(event.kind, &event.action) {
             tracing::debug!(kind = event.kind, action = %event.action, id = %event.id, "the engine has news");
             changed.notify_one();

@@ -400,6 +400,98 @@ async fn a_lease_is_answered_once_the_gateway_is_attached_and_has_admitted_it() 
     gateway.abort();
 }
 
+/// A new gateway in the place of the old one, without its networks.
+fn recreate_gateway(outside: &Outside, id: &str) {
+    outside.engine.state().containers.clear();
+    outside.container(id, "elsewhere", None);
+    outside.engine.state().containers[0].labels.insert(LABEL_ROLE.into(), ROLE_GATEWAY.into());
+}
+
+#[tokio::test]
+async fn a_gateway_that_could_not_be_attached_is_tried_again_without_any_event() {
+    let outside = with_gateway();
+    let mut inside = outside.start().await;
+    let gateway = follow(&inside, true);
+    let lease = inside.service.acquire(wish("k", 0, Some(NETWORK))).await.expect("it is granted");
+    let network = lease.network_id().expect("it has one").to_owned();
+    inside.reconciler.settle(true).await;
+    recreate_gateway(&outside, "gw2");
+    outside.engine.state().faults.push_back(Some(Fault::Strange));
+    inside.reconciler.settle(true).await;
+    assert_eq!(gateway_is_at(&outside, &network), None, "the engine failed");
+    inside.reconciler.not_before += Duration::from_secs(60);
+    inside.reconciler.tick().await;
+    assert_eq!(gateway_is_at(&outside, &network), None, "not at once");
+    inside.reconciler.not_before = Instant::now();
+    inside.reconciler.tick().await;
+    assert!(gateway_is_at(&outside, &network).is_some());
+    gateway.abort();
+}
+
+#[tokio::test]
+async fn a_gateway_recreated_under_an_acquire_is_attached_when_that_has_ended() {
+    let outside = with_gateway();
+    let mut inside = outside.start().await;
+    let hub = inside.service.hub.clone();
+    let (mut lines, _) = hub.subscribe();
+    let _seat = hub.sit().expect("there is room");
+    let service = inside.service.clone();
+    let acquire = tokio::spawn(async move { service.acquire(wish("k", 0, Some(NETWORK))).await });
+    let line = lines.recv().await.expect("the hub lives");
+    let Some(crate::watch::Line::Lease { lease: bottle, .. }) = line else { panic!("{line:?}") };
+    // Attached to the first, not yet admitted by the second.
+    recreate_gateway(&outside, "gw2");
+    inside.reconciler.settle(true).await;
+    let admitted = vec![(LeaseId::parse(&bottle.id).expect("a name"), bottle.epoch)];
+    hub.acknowledge(Ack { admitted, ..Ack::default() });
+    let lease = acquire.await.expect("no panic").expect("it is granted");
+    inside.reconciler.tick().await;
+    assert!(gateway_is_at(&outside, lease.network_id().expect("it has one")).is_some());
+}
+
+#[tokio::test]
+async fn an_acquire_finds_the_gateway_that_was_recreated_since_its_look() {
+    let outside = with_gateway();
+    let inside = outside.start().await;
+    let gateway = follow(&inside, true);
+    inside.service.look().await.expect("a look that is soon out of date");
+    recreate_gateway(&outside, "gw2");
+    let lease = inside.service.acquire(wish("k", 0, Some(NETWORK))).await.expect("it is granted");
+    assert!(gateway_is_at(&outside, lease.network_id().expect("it has one")).is_some());
+    gateway.abort();
+}
+
+#[tokio::test]
+async fn the_gateway_that_starts_is_attached_unless_the_one_of_the_configured_name_runs() {
+    let event = |name: &str, role: Option<&str>, action: &str| crate::engine::Event {
+        kind: "container",
+        action: action.into(),
+        id: "gw2".into(),
+        name: name.into(),
+        role: role.map(str::to_owned),
+    };
+    let (named, labelled) = ("decant-gateway", Some(ROLE_GATEWAY));
+    for (name, role, action, named_runs, arrives) in [
+        (named, labelled, "start", false, true),
+        (named, None, "start", false, true),
+        ("other", labelled, "start", false, true),
+        ("other", labelled, "start", true, false),
+        (named, labelled, "start", true, true),
+        (named, labelled, "create", false, false),
+        ("other", None, "start", false, false),
+        ("other", Some("bottle"), "start", false, false),
+    ] {
+        let outside = with_gateway();
+        if named_runs {
+            outside.engine.state().containers[0].name = named.into();
+        }
+        let inside = outside.start().await;
+        let event = event(name, role, action);
+        let arrived = arrival::arrived(&inside.service, &event).await;
+        assert_eq!(arrived.is_some(), arrives, "{name} {role:?} {action}, named runs: {named_runs}");
+    }
+}
+
 #[tokio::test]
 async fn a_silent_gateway_is_detached_before_its_subnet_is_free() {
     let mut outside = with_gateway();

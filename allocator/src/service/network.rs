@@ -139,7 +139,8 @@ impl Service {
         Ok(())
     }
 
-    /// Attaches the gateway's container at its reserved address, before anything else can run in the network.
+    /// Attaches the gateway's container at its reserved address, before anything else can run in the network. One that was made anew
+    /// since the look is found by another.
     async fn attach_gateway(
         &self,
         engine: &dyn Engine,
@@ -148,10 +149,19 @@ impl Service {
         world: &World,
     ) -> Result<(), Error> {
         let (Some(name), Some(subnet)) = (self.gateway_name(), &lease.subnet) else { return Ok(()) };
-        let gateway =
-            world.gateway(name).ok_or_else(|| Error::Gateway(format!("no container named {name} runs")))?;
-        let attached = engine.connect(network, &gateway.id, subnet.reserved()).await;
-        attached.map_err(|error| Error::engine("attaching the gateway", error))
+        let attach = async |world: &World| {
+            let none = || Error::Gateway(format!("no container named {name} runs"));
+            let gateway = world.gateway(name).ok_or_else(none)?;
+            let attached = engine.connect(network, &gateway.id, subnet.reserved()).await;
+            attached.map_err(|error| Error::engine("attaching the gateway", error))
+        };
+        let outcome = attach(world).await;
+        if outcome.is_ok() {
+            return outcome;
+        }
+        let fresh = self.look_anew().await?;
+        let id = |world: &World| world.gateway(name).map(|gateway| gateway.id.clone());
+        if id(&fresh) == id(world) { outcome } else { attach(&fresh).await }
     }
 }
 

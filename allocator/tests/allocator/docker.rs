@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::support::http::ask;
 use crate::support::server::{Home, Server, skip};
 
-const LABEL: &str = "decant.test=allocator";
+pub(crate) const LABEL: &str = "decant.test=allocator";
 const IMAGE: &str = "decant-allocator-test:run";
 
 /// The engine, for one test at a time: they share it, and some measure it.
@@ -130,7 +130,7 @@ fn network(key: &str) -> Value {
     json!({"client_key": key, "subnet": {"create_network": true}})
 }
 
-fn text<'json>(value: &'json Value, pointer: &str) -> &'json str {
+pub(crate) fn text<'json>(value: &'json Value, pointer: &str) -> &'json str {
     value.pointer(pointer).and_then(Value::as_str).unwrap_or_else(|| panic!("{pointer} is not in {value}"))
 }
 
@@ -138,7 +138,7 @@ fn number(lease: &Value, index: usize) -> String {
     lease["ports"][index]["number"].to_string()
 }
 
-fn all_gone(server: &Server) {
+pub(crate) fn all_gone(server: &Server) {
     // A closed connection of a published port may keep it for a minute.
     server.until("everything was given back", Duration::from_secs(90), |server| server.live().is_empty());
     let instance = text(&server.get("/v1/status"), "/instance").to_owned();
@@ -236,13 +236,8 @@ fn thirty_at_once_with_a_stranger_in_between_each_get_their_own_or_are_told() {
 #[test]
 fn an_internal_network_hides_the_host_and_shows_the_gateway() {
     let Some(engine) = Docker::take() else { return };
-    let home = home("{container: decant-allocator-test-gateway, proxy_port: 8000}", "10.246.32.0/22");
-    engine
-        .run(
-            &["--name", "decant-allocator-test-gateway", "--label", "decant.role=gateway"],
-            &["serve", "8000"],
-        )
-        .expect("it starts");
+    let home = home(&format!("{{container: {GATEWAY}, proxy_port: 8000}}"), "10.246.32.0/22");
+    start_gateway(&engine);
     let server = home.start();
     let follower = admit_all(&server);
     let request = json!({"client_key": "k", "subnet": {"create_network": true, "internal": true}});
@@ -255,23 +250,59 @@ fn an_internal_network_hides_the_host_and_shows_the_gateway() {
     assert!(reach(format!("{bridge}:{port}")).starts_with("failed"), "the bridge's address is the host");
     assert!(reach(format!("172.17.0.1:{port}")).starts_with("failed"), "another address of the host");
     assert_eq!(reach(format!("{}:8000", text(&lease, "/subnet/gateway"))), "reached ok");
-    // A new container in the gateway's place is attached again, at the same address, within two seconds.
-    docker(&["rm", "-f", "decant-allocator-test-gateway"]).expect("it can be removed");
-    engine
-        .run(
-            &["--name", "decant-allocator-test-gateway", "--label", "decant.role=gateway"],
-            &["serve", "8000"],
-        )
-        .expect("it starts");
-    let began = Instant::now();
-    let format = format!("{{{{(index .NetworkSettings.Networks \"{name}\").IPAddress}}}}");
-    while docker(&["inspect", "-f", &format, "decant-allocator-test-gateway"]).as_deref()
-        != Ok(text(&lease, "/subnet/gateway"))
-    {
-        assert!(began.elapsed() < Duration::from_secs(2), "not attached within 2 s\n{}", server.tail());
-        std::thread::sleep(Duration::from_millis(20));
-    }
     server.release(&lease);
+    all_gone(&server);
+    drop(follower);
+}
+
+/// The name of the gateway's container.
+const GATEWAY: &str = "decant-allocator-test-gateway";
+
+fn start_gateway(engine: &Docker) {
+    engine
+        .run(&["--name", GATEWAY, "--label", "decant.role=gateway"], &["serve", "8000"])
+        .expect("the gateway starts");
+}
+
+/// The addresses of the gateway's container, by network.
+fn gateway_addresses() -> Value {
+    let networks = docker(&["inspect", "-f", "{{json .NetworkSettings.Networks}}", GATEWAY]);
+    networks.ok().and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
+}
+
+/// A new container in the gateway's place is attached again, everywhere at the same address, within two seconds of its start.
+#[test]
+fn a_recreated_gateway_is_back_in_every_network_within_two_seconds() {
+    const LEASES: usize = 6;
+    let Some(engine) = Docker::take() else { return };
+    let home = home(&format!("{{container: {GATEWAY}, proxy_port: 8000}}"), "10.246.40.0/21");
+    start_gateway(&engine);
+    let server = home.start();
+    let follower = admit_all(&server);
+    let leases: Vec<Value> =
+        (0..LEASES).map(|index| server.acquire(&network(&format!("k{index}"))).expect(201)).collect();
+    let rounds = if std::env::var_os("DECANT_TEST_LONG").is_some() { 10 } else { 3 };
+    for round in 0..rounds {
+        docker(&["rm", "-f", GATEWAY]).expect("it can be removed");
+        start_gateway(&engine);
+        let began = Instant::now();
+        loop {
+            let there = gateway_addresses();
+            let attached = |lease: &&Value| {
+                there[text(lease, "/subnet/network_name")]["IPAddress"] == lease["subnet"]["gateway"]
+            };
+            if leases.iter().filter(attached).count() == LEASES {
+                break;
+            }
+            let late = began.elapsed() > Duration::from_secs(2);
+            assert!(!late, "round {round}: only in {there}\n{}", server.tail());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        eprintln!("round {round}: back in {LEASES} networks after {:?}", began.elapsed());
+    }
+    for lease in &leases {
+        server.release(lease);
+    }
     all_gone(&server);
     drop(follower);
 }

@@ -155,6 +155,32 @@ fn a_recreated_gateway_is_attached_to_every_live_lease_within_two_seconds() {
     });
 }
 
+/// What else is under way must not hold it up: here the containers of a lease that has expired take long to stop.
+#[test]
+fn a_recreated_gateway_waits_for_nobody() {
+    let home = Home::new(&CONFIG.replace("drain: 1s,", "drain: 1s, on_expire: stop,"));
+    let engine = Engine::start(&home.path().join("engine.sock"), DIALECTS[0]);
+    engine.state().containers.push(gateway("gw-1"));
+    let server = home.start();
+    let _told = follow(&server, good);
+    let leases: Vec<Value> =
+        (0..2).map(|index| server.acquire(&network(&format!("k{index}"))).expect(201)).collect();
+    let mut brief = network("brief");
+    brief["ttl"] = "1s".into();
+    let brief = server.acquire(&brief).expect(201);
+    engine.state().stopping = Duration::from_secs(8);
+    engine.state().containers.push(container("bottle", "running", &json!({"decant.lease": brief["id"]})));
+    server.until("its container is being stopped", Duration::from_secs(10), |_| {
+        engine.state().log.iter().any(|line| line.ends_with("/containers/bottle/stop"))
+    });
+    engine.state().containers[0] = gateway("gw-2");
+    engine.event("container", "start", "gw-2");
+    server.until("the gateway is attached meanwhile", Duration::from_secs(2), |_| {
+        leases.iter().all(|lease| attached_at(&engine, 0, &lease["subnet"]) == lease["subnet"]["gateway"])
+    });
+    assert_eq!(engine.state().containers[1]["State"], "running", "the other one has been stopped meanwhile");
+}
+
 #[test]
 fn a_subnet_is_not_given_again_while_the_gateway_knows_it() {
     let (home, engine) = place();

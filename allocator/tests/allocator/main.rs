@@ -40,6 +40,8 @@ mod cli;
 mod crash;
 mod dialects;
 mod docker;
+mod exhaustion;
 mod gateway;
+mod peers;
 mod speed;
 mod support;

@@ -49,7 +49,13 @@ static TOP: Section = Section {
             key: "group",
             kind: "name",
             default: "the process's own",
-            words: "The group that may use the socket.",
+            words: "The group that may take leases, for launchers: the socket's own.",
+        },
+        Row {
+            key: "gateway_group",
+            kind: "name",
+            default: "the same as group",
+            words: "The group that may watch and acknowledge leases, for the gateway: that of gateway.sock. Where launchers and gateway have a group each, no launcher can answer for the gateway, and the gateway can take no lease.",
         },
         Row {
             key: "listen",
@@ -232,7 +238,8 @@ fn top(node: &Node, environment: &Environment, cx: &mut Cx) -> Option<AllocatorC
     Some(AllocatorConfig {
         state_dir: state_dir.unwrap_or_else(|| environment.state_dir()),
         socket: map.optional(cx, "socket", path),
-        group: map.optional(cx, "group", crate::yaml::identifier).map(|name| name.to_string()),
+        group: map.optional(cx, "group", group),
+        gateway_group: map.optional(cx, "gateway_group", group),
         listen: listen.unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, 9191))),
         ports: map.optional(cx, "ports", ports).unwrap_or_default(),
         subnets: map.optional(cx, "subnets", subnets).unwrap_or_default(),
@@ -241,6 +248,11 @@ fn top(node: &Node, environment: &Environment, cx: &mut Cx) -> Option<AllocatorC
         gateway: map.optional(cx, "gateway", gateway).flatten(),
         inputs: crate::inputs::Inputs::default(),
     })
+}
+
+/// A group, by name or number.
+fn group(node: &Node, cx: &mut Cx) -> Option<String> {
+    crate::yaml::identifier(node, cx).map(|name| name.to_string())
 }
 
 fn ports(node: &Node, cx: &mut Cx) -> Option<Ports> {

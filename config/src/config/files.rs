@@ -1,5 +1,6 @@
 //! From files to a configuration: reading, merging, defaults, flags.
 
+use std::collections::HashMap;
 use std::io::Read;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -82,6 +83,22 @@ pub fn load(sources: &[PathBuf], overrides: &Overrides) -> Result<Config, Proble
     reading.config(&texts, overrides)
 }
 
+/// Reads a configuration from the texts that an earlier one was read from, whatever its files say by now. The files are
+/// watched all the same: that they differ counts as a change.
+///
+/// # Errors
+/// Every problem of the texts.
+pub fn load_texts(sources: &[PathBuf], texts: &Texts, overrides: &Overrides) -> Result<Config, Problems> {
+    let mut reading = Reading { kept: texts.detectors.iter().cloned().collect(), ..Reading::default() };
+    for folder in sources.iter().filter(|source| source.is_dir()) {
+        reading.inputs.add_folder(folder, &files_of(folder).unwrap_or_default());
+    }
+    for (file, text) in &texts.files {
+        reading.inputs.add_read(file, text.as_bytes());
+    }
+    reading.config(&texts.files, overrides)
+}
+
 /// Reads a configuration from one text, as if it were the file `name`.
 ///
 /// # Errors
@@ -96,6 +113,19 @@ pub(crate) struct Reading {
     pub(crate) cx: Cx,
     pub(crate) inputs: Inputs,
     pub(crate) digest: Sha256,
+    /// Texts that stand for files.
+    kept: HashMap<PathBuf, String>,
+    /// The detector files that were read.
+    detectors: Vec<(PathBuf, String)>,
+}
+
+/// The texts of which a configuration was made: its own files and its detector files, the built-in ones apart.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Texts {
+    /// The configuration's files, in the order they were merged.
+    pub files: Vec<(PathBuf, String)>,
+    /// The detector files it names.
+    pub detectors: Vec<(PathBuf, String)>,
 }
 
 impl Reading {
@@ -128,7 +158,8 @@ impl Reading {
 
     /// The text of one file; what it says goes into the digest.
     pub(crate) fn text_of(&mut self, file: &Path) -> Option<String> {
-        let bytes = match read_bounded(file) {
+        let kept = self.kept.get(file).map(|text| text.clone().into_bytes());
+        let bytes = match kept.map_or_else(|| read_bounded(file), Ok) {
             Ok(bytes) => bytes,
             Err(error) => {
                 self.inputs.add_referenced(file);
@@ -161,6 +192,7 @@ impl Reading {
         self.cx.problems.into_result(&self.inputs)?;
         let (top, detectors) = top.zip(detectors).expect("a tree without problems is a configuration");
         let mut config = assemble(top, detectors, self.inputs, overrides);
+        config.texts = Texts { files: texts.to_vec(), detectors: self.detectors };
         config.sha256 = flags(self.digest, overrides).finalize().into();
         config.watch_referenced();
         Ok(config)
@@ -199,6 +231,7 @@ impl Reading {
             self.digest.update((text.len() as u64).to_be_bytes());
             self.digest.update(text.as_bytes());
             files.extend(self.detector_file(file, &text));
+            self.detectors.push((file.clone(), text));
         }
         let complete = overrides.pack.is_some() || !section.builtin;
         let (mut merged, changes) = Merged::of(files);
@@ -293,6 +326,7 @@ fn assemble(top: Top, detectors: DetectorsConfig, inputs: Inputs, overrides: &Ov
         metrics: top.metrics,
         sha256: [0; 32],
         inputs,
+        texts: Texts::default(),
     }
 }
 

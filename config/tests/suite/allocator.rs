@@ -18,6 +18,7 @@ fn defaults() {
     assert_eq!((config.subnets.pool.to_string().as_str(), config.subnets.prefix), ("10.252.0.0/16", 24));
     assert_eq!((config.leases.ttl, config.leases.on_expire), (Duration::from_secs(7200), OnExpire::Cut));
     assert_eq!((config.docker, config.gateway), (Docker::Auto, None));
+    assert_eq!((config.group, config.gateway_group), (None, None));
     assert_eq!((config.listen.to_string().as_str(), config.socket), ("127.0.0.1:9191", None));
     assert_eq!(config.state_dir, Path::new("/var/lib/decant"));
 }
@@ -29,6 +30,7 @@ fn every_key_is_read() {
     assert_eq!(config.state_dir, folder.join("state"));
     assert_eq!(config.socket, Some(folder.join("run/allocator.sock")));
     assert_eq!(config.group.as_deref(), Some("launchers"));
+    assert_eq!(config.gateway_group.as_deref(), Some("gateways"));
     assert_eq!(config.docker, Docker::Socket(folder.join("run/docker.sock")));
     assert!(config.ports.allow_ephemeral && config.ports.guard);
     assert!(

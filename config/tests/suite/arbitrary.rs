@@ -252,6 +252,18 @@ proptest! {
     }
 
     #[test]
+    fn damaged_files_merged(texts in prop::collection::vec(damaged_lines(), 2..4)) {
+        let folder = tempfile::tempdir().unwrap();
+        for (number, text) in texts.iter().enumerate() {
+            std::fs::write(folder.path().join(format!("{number}.yaml")), text).unwrap();
+        }
+        let problems = load(&[folder.path().to_path_buf()], &Overrides::default()).err();
+        for problem in problems.iter().flatten() {
+            prop_assert!(!problem.message.chars().any(char::is_control), "{:?}", problem.message);
+        }
+    }
+
+    #[test]
     fn cut_files(index in any::<prop::sample::Index>()) {
         let text: String = FULL.chars().take(index.index(FULL.chars().count())).collect();
         check(&text);

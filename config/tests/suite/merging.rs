@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use decant_config::{Config, Mode, Overrides, Problems, load};
+use decant_config::{Config, Mode, Overrides, Problems, load, load_texts};
 use tempfile::TempDir;
 
 /// A folder with these files.
@@ -210,6 +210,28 @@ fn changes_are_seen_by_content() {
     std::fs::remove_file(path("conf/b.yaml")).unwrap();
     std::fs::remove_file(path("d.yaml")).unwrap();
     assert!(config.inputs.changed().is_some(), "a file that is gone");
+}
+
+#[test]
+fn a_configuration_can_be_read_again_from_its_texts_whatever_its_files_say() {
+    let folder = folder(&[
+        ("conf/a.yaml", "detectors: {builtin: false, files: [../d.yaml]}"),
+        ("conf/b.yaml", "mode: observe"),
+        ("d.yaml", "detectors: [{id: a, description: d, pattern: 'abc', examples: {match: [abc]}}]"),
+    ]);
+    let config = read(&folder, &["conf"]).unwrap();
+    let again = || {
+        let sources = [folder.path().join("conf")];
+        load_texts(&sources, &config.texts, &Overrides::default()).unwrap()
+    };
+    assert_eq!((again().sha256, again().inputs.changed()), (config.sha256, None));
+    for name in ["conf/a.yaml", "conf/b.yaml", "d.yaml"] {
+        std::fs::write(folder.path().join(name), "nonsense: [").unwrap();
+    }
+    assert!(read(&folder, &["conf"]).is_err());
+    let kept = again();
+    assert_eq!((kept.sha256, kept.mode, kept.detectors.list.len()), (config.sha256, Mode::Observe, 1));
+    assert!(kept.inputs.changed().is_some(), "that the files differ is seen");
 }
 
 #[test]

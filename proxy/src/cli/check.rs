@@ -8,6 +8,7 @@ use decant_detectors::{Event, Scanner, Selection};
 use super::args::ConfigArgs;
 use super::{Exit, Failure, load, trial};
 use crate::app::RuleBook;
+use crate::exceptions::today;
 use crate::rules::Detectors;
 
 /// Runs the command. Problems go to stderr, one a line.
@@ -23,7 +24,7 @@ pub(super) fn run(args: &ConfigArgs) -> Result<Exit, Failure> {
         Ok(book) => [wrong_examples(&config, &book.detectors), trial::run(&config, &book)].concat(),
         Err(problems) => problems,
     };
-    for problem in &problems {
+    for problem in over(&config).chain(problems.iter().cloned()) {
         eprintln!("{problem}");
     }
     if !problems.is_empty() {
@@ -38,6 +39,18 @@ pub(super) fn run(args: &ConfigArgs) -> Result<Exit, Failure> {
         config.tests.len()
     );
     Ok(Exit::Fine)
+}
+
+/// The exceptions that no longer hold: no fault of the configuration, but nobody else says so before it runs.
+fn over(config: &Config) -> impl Iterator<Item = Problem> {
+    let over = config.exceptions.iter().filter(|one| !one.is_live(today()));
+    over.map(|one| Problem {
+        at: one.at.clone(),
+        message: format!(
+            "warning: exception `{}` holds no longer, its last day was {}: remove it, or give it another",
+            one.name, one.until
+        ),
+    })
 }
 
 /// Every example that does not do what it is there to show.

@@ -28,7 +28,7 @@ pub(super) fn run(args: &FindingArgs) -> Result<Exit, Failure> {
     }
     if found.is_empty() {
         return Err(Failure::usage(format!(
-            "no finding or request `{}` in {}",
+            "no finding or request `{}` in {}: what policy refused is no finding, its answer and the log say why",
             printable(&args.id),
             config.state_dir.join(FINDINGS_FILE).display()
         )));

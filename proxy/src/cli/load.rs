@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use decant_config::{Config, Environment, Overrides, Problem, Problems};
+use decant_config::{Config, Environment, Overrides, Problem, Problems, Texts};
 use decant_detectors::pack;
 
 use super::Failure;
@@ -49,6 +49,14 @@ impl Source {
     pub(super) fn read(&self) -> Result<Config, Problems> {
         decant_config::load(&self.files, &self.overrides)
     }
+
+    /// Reads the configuration again from the texts of an earlier one.
+    ///
+    /// # Errors
+    /// All problems at once.
+    pub(super) fn load_texts(&self, texts: &Texts) -> Result<Config, Failure> {
+        decant_config::load_texts(&self.files, texts, &self.overrides).map_err(Failure::config)
+    }
 }
 
 /// Reads the configuration of a command that takes no addresses.
@@ -60,11 +68,6 @@ pub(super) fn config(args: &ConfigArgs) -> Result<Config, Failure> {
 pub(super) fn report(problems: &[Problem]) -> Failure {
     let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
     Failure::config(lines.join("\n"))
-}
-
-/// The digest that names a configuration in metrics.
-pub(super) fn digest(config: &Config) -> String {
-    config.sha256.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn environment() -> Environment {

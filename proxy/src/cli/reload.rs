@@ -76,7 +76,7 @@ impl<'a> Reloader<'a> {
         });
         let result = match swapped {
             Ok(config) => {
-                self.gateway.metrics.set_config(&load::digest(&config));
+                self.gateway.set_config(&config);
                 tracing::info!("the configuration was reloaded");
                 self.warn_of_the_rest(&config);
                 warn_expired(self.gateway);

@@ -26,12 +26,14 @@ const THREAD_STACK_BYTES: usize = 2 * 1024 * 1024;
 pub(super) fn run(args: &RunArgs) -> Result<Exit, Failure> {
     let handover = worker::take_over().map_err(Failure::usage)?;
     let source = Source::new(&args.config, args.proxy, args.admin);
-    let config = source.load()?;
+    let (config, book, problems) = usable(&source, &handover)?;
     telemetry::init_log(&config.log);
+    if let Some(problems) = &problems {
+        tracing::error!(problems, "the configuration cannot be used; the one that was last in force is");
+    }
     let journal = || handover.journal.try_clone().map(Journal::new).map_err(Failure::internal);
     worker::note_panics(journal()?);
     let journal = journal()?;
-    let book = RuleBook::compile(&config).map_err(|problems| super::load::report(&problems))?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .thread_name("decant")
@@ -39,6 +41,23 @@ pub(super) fn run(args: &RunArgs) -> Result<Exit, Failure> {
         .build()
         .map_err(|error| Failure::internal(format!("no runtime: {error}")))?;
     runtime.block_on(serve(&source, &config, book, handover, journal))
+}
+
+/// The configuration of the files; where that has gone bad since a worker before this one read it, the one that was last
+/// in force, and what is wrong with the files.
+fn usable(source: &Source, handover: &Handover) -> Result<(Config, RuleBook, Option<String>), Failure> {
+    let compiled = |config: Config| {
+        let book = RuleBook::compile(&config).map_err(|problems| super::load::report(&problems))?;
+        Ok((config, book))
+    };
+    let failure = match source.load().and_then(compiled) {
+        Ok((config, book)) => return Ok((config, book, None)),
+        Err(failure) => failure,
+    };
+    let Some(texts) = worker::last_config(&handover.config) else { return Err(failure) };
+    // What is wrong now is what is told, also where the last one is of no use any more.
+    let fallback = source.load_texts(&texts).and_then(compiled);
+    fallback.map(|(config, book)| (config, book, Some(failure.message.clone()))).map_err(|_| failure)
 }
 
 async fn serve(

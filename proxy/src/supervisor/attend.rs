@@ -80,12 +80,15 @@ async fn beat(shared: &Shared, worker: &Arc<Worker>) -> Result<Beat, AskError> {
     let known = {
         let mut seen = worker.seen();
         seen.beat_at = Instant::now();
-        std::mem::replace(&mut seen.beat, beat.clone()).lease_changes
+        std::mem::replace(&mut seen.beat, beat.clone())
     };
     count(worker).await?;
     if shared.is_serving(worker) {
         shared.admit_from(&beat.admin_from);
-        if beat.lease_changes != known {
+        if beat.config != known.config {
+            shared.keep_config(worker.ask(Method::GET, path::CONFIG, Bytes::new(), BEAT_PATIENCE).await?);
+        }
+        if beat.lease_changes != known.lease_changes {
             let leases: Option<LeaseSnapshot> = worker.get(path::LEASES, BEAT_PATIENCE).await?;
             leases.into_iter().for_each(|leases| shared.kept_leases().keep(leases));
         }

@@ -9,6 +9,7 @@ use std::fs::File;
 use std::io;
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -97,16 +98,18 @@ impl fmt::Display for AskError {
 }
 
 impl Worker {
-    /// Starts a worker.
+    /// Starts a worker, which falls back on `config` if it has to.
     ///
     /// # Errors
     /// When the program cannot be started or the handover fails.
-    pub(super) async fn start(recipe: &Recipe, announce: bool) -> io::Result<Self> {
+    pub(super) async fn start(recipe: &Recipe, announce: bool, config: &[u8]) -> io::Result<Self> {
         let kills_before = super::death::kills_for_memory();
         let (ours, theirs) = StdUnixStream::pair()?;
         let journal = journal::create()?;
         let terms = Terms { announce, ..recipe.terms.clone() };
-        handover::give(&ours, &terms, &recipe.proxies, &journal)?;
+        let last = journal::memory_file("decant-config")?;
+        last.write_all_at(config, 0)?;
+        handover::give(&ours, &terms, &recipe.proxies, &last, &journal)?;
         let child = Command::new(&recipe.program)
             .args(&recipe.arguments)
             .stdin(Stdio::from(OwnedFd::from(theirs)))

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
+use bytes::Bytes;
 use http::Method;
 use ipnet::IpNet;
 use rustix::process::Pid;
@@ -101,6 +102,8 @@ pub(super) struct Shared {
     /// Held while a worker is told who is barred, so that the last word is the last list.
     telling: tokio::sync::Mutex<()>,
     leases: Mutex<KeptLeases>,
+    /// The configuration that was last in force, as a worker told it.
+    config: Mutex<Bytes>,
     admin_from: RwLock<Vec<IpNet>>,
     /// Why there is no service and will be none soon.
     trouble: Mutex<Option<String>>,
@@ -118,6 +121,7 @@ impl Shared {
             barred: Mutex::default(),
             telling: tokio::sync::Mutex::default(),
             leases: Mutex::default(),
+            config: Mutex::default(),
             trouble: Mutex::default(),
         }
     }
@@ -128,6 +132,15 @@ impl Shared {
 
     pub(super) fn kept_leases(&self) -> MutexGuard<'_, KeptLeases> {
         self.leases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The configuration that was last in force; empty if none was.
+    pub(super) fn kept_config(&self) -> Bytes {
+        self.config.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn keep_config(&self, config: Bytes) {
+        *self.config.lock().unwrap_or_else(PoisonError::into_inner) = config;
     }
 
     fn barred(&self) -> MutexGuard<'_, Barred> {

@@ -102,6 +102,7 @@ impl Api {
         let gateway = &self.gateway;
         Beat {
             exchanges: u64::try_from(gateway.metrics.exchanges_open.get()).unwrap_or(0),
+            config: gateway.config_digest(),
             lease_changes: gateway.leases.changes(),
             admin_from: gateway.book().admin_from.clone(),
             drained: self.drained.load(Ordering::Relaxed),
@@ -118,6 +119,10 @@ fn router(api: Arc<Api>) -> Router {
         .route(path::LEASES, get(lease_snapshot))
         .route(path::CONTROLLED, put(put_bottle))
         .route(&controlled, axum::routing::delete(remove_bottle))
+        .route(
+            path::CONFIG,
+            get(|State(api): State<Arc<Api>>| async move { Json(api.gateway.config_texts()) }),
+        )
         .route(path::METRICS, get(metrics))
         .route("/ca.pem", get(ca))
         .route("/bundle.pem", get(bundle))

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use decant_tests::ca::TestCa;
 use decant_tests::gateway::{Gateway, binary};
 use decant_tests::origin::{Origin, counting, hex};
-use decant_tests::secrets::github_pat;
+use decant_tests::secrets::{base64, github_pat};
 use decant_tests::seed::Seeded;
 use decant_tests::site;
 use decant_tests::tools::{need, python_with, skip};
@@ -26,6 +26,9 @@ const SITE: &str = "site.test";
 
 /// A host that policy denies.
 const DENIED: &str = "denied.test";
+
+/// The provider of the tokens that git uses here.
+const PROVIDER: &str = "github.com";
 
 /// A gateway with a site of files behind it.
 struct Place {
@@ -217,6 +220,44 @@ async fn git_clones_over_https_and_reads_refusals() {
         let said = refused.fails_saying("403");
         assert!(said.contains("policy"), "git shows the reason: {said}");
     }
+}
+
+/// A token goes to its provider, and a push goes where a route allows it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn git_pushes_with_its_token_where_a_route_allows_it() {
+    if !need(&["git", "bash"]) {
+        return;
+    }
+    let (ca, folder) = (TestCa::new(), TempDir::new().expect("a temporary folder"));
+    let origin = Origin::https_only(&ca, &[PROVIDER, SITE], Version::HTTP_11, site::git(folder.path())).await;
+    let routes = format!(
+        "- {{name: push, hosts: [{PROVIDER}], ports: [\"1-65535\"], git: {{push: allow}}}}\n\
+         - {{name: fetch, hosts: [{SITE}], ports: [\"1-65535\"]}}"
+    );
+    let gateway = setup().host(PROVIDER).host(SITE).trust(&ca).routes(&routes).start().await;
+    let place = Place { gateway, origin, folder };
+    repository(&place).await;
+    let token = github_pat(&mut Seeded::named("git push"));
+    // As a checkout in CI hands it over: git sends it with every request, asked or not.
+    let basic = base64(format!("x-access-token:{token}").as_bytes());
+    let push = async |host: &str, header: &str| {
+        let git = format!("git -c 'http.extraHeader={header}'");
+        let url = format!("https://{host}:{}/work.git", place.origin.port());
+        let commit = "git -c user.name=t -c user.email=t@site.test commit -q --allow-empty -m more";
+        let script = format!(
+            "rm -rf copy && {git} clone -q {url} copy && cd copy && {commit} && {git} push -q origin HEAD:main"
+        );
+        place.run("bash", &["-c", &script]).await
+    };
+    let header = format!("Authorization: Basic {basic}");
+    push(PROVIDER, &header).await.succeeds();
+    let log = place.run("git", &["--git-dir", "work.git", "log", "--format=%s", "main"]).await.succeeds();
+    assert_eq!(log, "more\nfirst\n");
+    let said = push(SITE, "X-Nothing: here").await.fails_saying("403");
+    assert!(said.contains("does not allow git push"), "git shows why it may not push: {said}");
+    let leak = push(SITE, &header).await.fails_saying("403");
+    assert!(leak.contains("github-pat"), "git shows what is wrong with the token there: {leak}");
+    assert_absent(&place.gateway.everything_written(), &token, "the files and output of the gateway");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -16,6 +16,7 @@ mod latency;
 mod leases;
 mod logs;
 mod metrics;
+mod observe;
 mod operations;
 mod redaction;
 mod refusals;

@@ -252,6 +252,25 @@ async fn a_replaced_worker_ends_what_it_began_and_nobody_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_that_dies_over_a_bad_file_is_followed_by_one_with_the_last_good_configuration() {
+    let origin = Origin::plain(fixed("hello\n")).await;
+    let gateway = Setup::new().host(ONE).start().await;
+    let url = format!("http://{ONE}:{}/", origin.port());
+    let good = std::fs::read_to_string(gateway.config_file()).expect("it is there");
+    // The supervisor asks once a second which configuration is in force.
+    sleep(Duration::from_secs(2)).await;
+    std::fs::write(gateway.config_file(), good.clone() + "nonsense: true\n").expect("it is written");
+    gateway.lose_worker(Signal::KILL).await;
+    let stream = tokio::net::TcpStream::connect(gateway.proxy()).await.expect("the proxy listens");
+    assert_eq!(ask(Wire::new(Box::new(stream)), &url).await, Some(200), "the last good one is in force");
+    let log = gateway.log();
+    assert!(log.contains("unknown key `nonsense`") && log.contains("last in force"), "{log}");
+    std::fs::write(gateway.config_file(), good).expect("it is written");
+    gateway.reload().await;
+    assert_eq!(gateway.metrics().await.count("decant_config_reloads_total", &[("result", "ok")]), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_cannot_be_started_by_hand_and_ends_with_its_supervisor() {
     let outcome = decant_tests::gateway::run(&["worker"]);
     assert_eq!(outcome.code, 64, "{outcome:?}");

@@ -125,6 +125,8 @@ pub(crate) struct State {
     pub(crate) creations: Vec<Value>,
     /// How long the inspection of a container takes that does not run: its start holds the lock.
     pub(crate) inspection: Duration,
+    /// How long it takes to stop a container.
+    pub(crate) stopping: Duration,
     /// Lists answered with 500 from now on.
     pub(crate) broken_lists: usize,
     watchers: Vec<UnixStream>,
@@ -166,9 +168,23 @@ impl Engine {
 
     /// Tells watchers that something happened to a network or container.
     pub(crate) fn event(&self, kind: &str, action: &str, id: &str) {
-        let event = json!({"Type": kind, "Action": action, "Actor": {"ID": id, "Attributes": {}}, "time": 1, "timeNano": 1}).to_string() + "\n";
+        let actor = json!({"ID": id, "Attributes": self.attributes(kind, id)});
+        let event = json!({"Type": kind, "Action": action, "Actor": actor, "time": 1, "timeNano": 1})
+            .to_string()
+            + "\n";
         let chunk = format!("{:x}\r\n{event}\r\n", event.len());
         self.state().watchers.retain_mut(|stream| stream.write_all(chunk.as_bytes()).is_ok());
+    }
+
+    /// What an event says of its subject: of a container its name and labels, of a network nothing that counts.
+    fn attributes(&self, kind: &str, id: &str) -> Value {
+        let state = self.state();
+        let Some(one) = state.containers.iter().find(|one| kind == "container" && one["Id"] == id) else {
+            return json!({});
+        };
+        let mut attributes = one["Labels"].clone();
+        attributes["name"] = one["Names"][0].as_str().unwrap_or_default().trim_start_matches('/').into();
+        attributes
     }
 
     /// Ends every stream of events, as an engine that is killed does.
@@ -352,6 +368,8 @@ impl Engine {
     }
 
     fn stop(&self, id: &str) -> (u16, Value) {
+        let stopping = self.state().stopping;
+        std::thread::sleep(stopping);
         for one in self.state().containers.iter_mut().filter(|one| one["Id"] == id) {
             one["State"] = "exited".into();
             one["Ports"] = json!([]);
