@@ -6,7 +6,7 @@ use decant_config::{Config, DetectorSpec, Problem};
 use decant_detectors::{Event, Scanner, Selection};
 
 use super::args::ConfigArgs;
-use super::{Exit, Failure, load, trial};
+use super::{Exit, Failure, load, printable, trial};
 use crate::app::RuleBook;
 use crate::exceptions::today;
 use crate::rules::Detectors;
@@ -25,7 +25,7 @@ pub(super) fn run(args: &ConfigArgs) -> Result<Exit, Failure> {
         Err(problems) => problems,
     };
     for problem in over(&config).chain(problems.iter().cloned()) {
-        eprintln!("{problem}");
+        eprintln!("{}", printable(&problem.to_string()));
     }
     if !problems.is_empty() {
         return Ok(Exit::Found);
