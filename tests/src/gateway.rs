@@ -19,6 +19,7 @@ use tokio::net::{TcpStream, UnixStream};
 pub use crate::program::{Outcome, binary, run};
 
 use crate::ca::{TestCa, roots_from_pem};
+use crate::cgroup::Cgroup;
 use crate::client::Client;
 use crate::metrics::Metrics;
 use crate::process::Observed;
@@ -54,6 +55,7 @@ pub struct Setup {
     everywhere: bool,
     files: Vec<(String, String)>,
     environment: Vec<(String, String)>,
+    memory_limit: Option<u64>,
 }
 
 /// A running gateway.
@@ -63,6 +65,7 @@ pub struct Gateway {
     proxy: SocketAddr,
     admin: SocketAddr,
     ca_pem: String,
+    cgroup: Option<Cgroup>,
 }
 
 impl Setup {
@@ -83,6 +86,7 @@ impl Setup {
             everywhere: false,
             files: Vec::new(),
             environment: Vec::new(),
+            memory_limit: None,
         }
     }
 
@@ -184,6 +188,14 @@ impl Setup {
         self
     }
 
+    /// Starts it in a control group of at most `bytes` of memory, as a container engine would. Where none can be made,
+    /// the same number becomes its configured budget.
+    #[must_use]
+    pub const fn memory_limit(mut self, bytes: u64) -> Self {
+        self.memory_limit = Some(bytes);
+        self
+    }
+
     /// Starts the gateway and waits until it is ready.
     ///
     /// # Panics
@@ -252,13 +264,15 @@ impl Setup {
         let state = TempDir::new().expect("a temporary folder");
         let config = self.write(state.path());
         let (proxy, admin) = (free_port(seeded), free_port(seeded));
-        let mut command = Command::new(binary());
+        let cgroup = self.memory_limit.and_then(Cgroup::limited_to);
+        let mut command =
+            cgroup.as_ref().map_or_else(|| Command::new(binary()), |group| group.command(&binary()));
         command.args(["run", "--config"]).arg(config).arg("--state-dir").arg(state.path().join("state"));
         let listen = if self.everywhere { (Ipv4Addr::UNSPECIFIED, proxy.port()).into() } else { proxy };
         command.args(["--proxy", &listen.to_string(), "--admin", &admin.to_string()]);
         command.envs(self.environment.iter().cloned()).stdin(Stdio::null());
         let child = spawn_logged(&mut command, state.path());
-        let mut gateway = Gateway { child, state, proxy, admin, ca_pem: String::new() };
+        let mut gateway = Gateway { child, state, proxy, admin, ca_pem: String::new(), cgroup };
         gateway.wait_until_ready().await?;
         gateway.ca_pem = gateway.admin("/ca.pem").await.map(|(_, pem)| pem).unwrap_or_default();
         Ok(gateway)
@@ -321,6 +335,12 @@ impl Gateway {
     pub fn worker(&self) -> Observed {
         let main = Observed::new(self.child.id());
         main.children().first().copied().unwrap_or(main)
+    }
+
+    /// The control group that it runs in, where it was given one.
+    #[must_use]
+    pub const fn cgroup(&self) -> Option<&Cgroup> {
+        self.cgroup.as_ref()
     }
 
     /// A GET of `path` on the admin port: status and body.
