@@ -61,7 +61,8 @@ impl Cgroup {
     #[must_use]
     pub fn limited_to(bytes: u64) -> Option<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let (root, files) = if Path::new(V1_ROOT).join(V1.limit).exists() { (V1_ROOT, V1) } else { (V2_ROOT, V2) };
+        let (root, files) =
+            if Path::new(V1_ROOT).join(V1.limit).exists() { (V1_ROOT, V1) } else { (V2_ROOT, V2) };
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let folder = Path::new(root).join(format!("decant-test-{}-{number}", std::process::id()));
         if let Err(error) = fs::create_dir(&folder) {
@@ -129,7 +130,8 @@ impl Cgroup {
 
     fn field(&self, file: &str, name: &str) -> u64 {
         let text = fs::read_to_string(self.path(file)).expect("the group is there");
-        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok());
+        let value =
+            text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok());
         value.unwrap_or(0)
     }
 

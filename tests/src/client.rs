@@ -2,7 +2,7 @@
 //!
 //! Invariant: a client trusts exactly the roots it was given, and speaks exactly the version it was told to.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -44,6 +44,7 @@ pub struct Client {
     credentials: Option<String>,
     receive_buffer: Option<u32>,
     window: u32,
+    source: Option<IpAddr>,
 }
 
 /// An HTTP connection inside a tunnel.
@@ -81,13 +82,20 @@ impl Client {
     /// A client of the proxy at this address that trusts `roots`.
     #[must_use]
     pub const fn new(proxy: SocketAddr, roots: Arc<RootCertStore>) -> Self {
-        Self { proxy, roots, credentials: None, receive_buffer: None, window: WINDOW_BYTES }
+        Self { proxy, roots, credentials: None, receive_buffer: None, window: WINDOW_BYTES, source: None }
     }
 
     /// The same client, at another address of the proxy.
     #[must_use]
     pub const fn through(mut self, proxy: SocketAddr) -> Self {
         self.proxy = proxy;
+        self
+    }
+
+    /// The same client, speaking from this address of the machine.
+    #[must_use]
+    pub const fn from(mut self, source: IpAddr) -> Self {
+        self.source = Some(source);
         self
     }
 
@@ -194,6 +202,9 @@ impl Client {
         let socket = socket.expect("a socket");
         if let Some(bytes) = self.receive_buffer {
             socket.set_recv_buffer_size(bytes).expect("a TCP socket");
+        }
+        if let Some(source) = self.source {
+            socket.bind(SocketAddr::new(source, 0)).expect("an address of this machine");
         }
         let socket = socket.connect(self.proxy).await.expect("the proxy listens");
         socket.set_nodelay(true).expect("a TCP socket");

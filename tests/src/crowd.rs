@@ -93,7 +93,10 @@ impl Crowd {
     /// Lets a gateway find the origins.
     #[must_use]
     pub fn known_to(&self, setup: Setup) -> Setup {
-        [Version::HTTP_11, Version::HTTP_2].into_iter().flat_map(names).fold(setup, |setup, name| setup.host(&name))
+        [Version::HTTP_11, Version::HTTP_2]
+            .into_iter()
+            .flat_map(names)
+            .fold(setup, |setup, name| setup.host(&name))
     }
 
     /// Transfers that have begun: whose answer's head is there, or whose request's is at the origin.
@@ -110,7 +113,8 @@ impl Crowd {
     /// Begins `transfers` through the gateway of `client`. Each yields itself and its outcome.
     pub fn start(&self, client: &Client, transfers: &[Transfer]) -> JoinSet<(Transfer, Outcome)> {
         let mut running = JoinSet::new();
-        let (h2, h1): (Vec<_>, Vec<_>) = transfers.iter().copied().partition(|one| one.version == Version::HTTP_2);
+        let (h2, h1): (Vec<_>, Vec<_>) =
+            transfers.iter().copied().partition(|one| one.version == Version::HTTP_2);
         for (number, one) in h1.into_iter().enumerate() {
             self.start_on_one(client, number, &[one], &mut running);
         }
@@ -133,7 +137,8 @@ impl Crowd {
     ) {
         let version = transfers[0].version;
         let name = names(version).nth(number % NAMES).expect("one of the names");
-        let client = if transfers[0].slow { client.clone().with_little_room(LITTLE_ROOM) } else { client.clone() };
+        let client =
+            if transfers[0].slow { client.clone().with_little_room(LITTLE_ROOM) } else { client.clone() };
         let port = self.origins[usize::from(version == Version::HTTP_2)].port();
         let opening: Arc<tokio::sync::OnceCell<tokio::sync::Mutex<Connection>>> = Arc::default();
         for one in transfers.iter().copied() {
@@ -178,7 +183,8 @@ fn block(coding: Coding) -> Bytes {
     static BLOCKS: OnceLock<Vec<Bytes>> = OnceLock::new();
     let make = |coding: &Coding| {
         let mut text = Vec::new();
-        std::io::Read::read_to_end(&mut Text::new(Seeded::from_seed(31), BLOCK_BYTES), &mut text).expect("memory");
+        std::io::Read::read_to_end(&mut Text::new(Seeded::from_seed(31), BLOCK_BYTES), &mut text)
+            .expect("memory");
         Bytes::from(coding.encode_all(&text))
     };
     let blocks = BLOCKS.get_or_init(|| Coding::ALL.iter().map(make).collect());
@@ -218,7 +224,8 @@ fn answers(
             let coding = Coding::ALL.iter().copied().find(|one| one.name() == Some(coding));
             let coding = coding.unwrap_or(Coding::Identity);
             let body = bodies::looped(block(coding), blocks.parse().expect("a number of blocks"));
-            let response = Response::builder().header("content-encoding", coding.name().unwrap_or("identity"));
+            let response =
+                Response::builder().header("content-encoding", coding.name().unwrap_or("identity"));
             response.body(body).expect("a response")
         }
     })

@@ -103,8 +103,10 @@ impl Observed {
 fn skmem(line: &str) -> u64 {
     let fields = line.split("skmem:(").nth(1).and_then(|rest| rest.split(')').next()).unwrap_or("");
     let field = |name: &str| {
-        let value = |field: &str| field.strip_prefix(name)?.parse::<u64>().ok();
-        fields.split(',').find_map(value).unwrap_or(0)
+        // `f` can be a little below zero, which `ss` prints as if it had no sign.
+        let value =
+            |field: &str| field.strip_prefix(name)?.parse::<u32>().ok().filter(|bytes| *bytes < 1 << 31);
+        fields.split(',').find_map(value).map_or(0, u64::from)
     };
     field("r") + field("t").max(field("w")) + field("f")
 }

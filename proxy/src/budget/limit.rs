@@ -15,8 +15,16 @@ const V2_FILES: [&str; 2] = ["memory.max", "memory.high"];
 /// The file that bounds a group of version 1.
 const V1_FILES: [&str; 1] = ["memory.limit_in_bytes"];
 
-/// The smallest memory limit of the control groups that this process is in, in bytes. `root` is `/`, or a picture of it.
-pub(crate) fn of_control_groups(root: &Path) -> Option<u64> {
+/// What the control groups of a process allow it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Limit {
+    pub(crate) bytes: u64,
+    /// Whether the kernel charges the memory of sockets to it: version 2 does.
+    pub(crate) counts_sockets: bool,
+}
+
+/// The smallest memory limit of the control groups that this process is in. `root` is `/`, or a picture of it.
+pub(crate) fn of_control_groups(root: &Path) -> Option<Limit> {
     let groups = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
     let mounts = fs::read_to_string(root.join("proc/self/mountinfo")).ok()?;
     mounts.lines().filter_map(Mount::parse).filter_map(|mount| mount.limit(root, &groups)).min()
@@ -49,22 +57,26 @@ impl<'a> Mount<'a> {
         let group = groups.lines().find_map(|line| {
             let mut parts = line.splitn(3, ':').skip(1);
             let (controllers, group) = (parts.next()?, parts.next()?);
-            let ours =
-                if self.v2 { controllers.is_empty() } else { controllers.split(',').any(|one| one == "memory") };
+            let ours = if self.v2 {
+                controllers.is_empty()
+            } else {
+                controllers.split(',').any(|one| one == "memory")
+            };
             ours.then_some(group)
         })?;
         let below = group.strip_prefix(self.group.trim_end_matches('/')).unwrap_or("");
         Some(if below.contains("..") { "" } else { below.trim_matches('/') })
     }
 
-    fn limit(&self, root: &Path, groups: &str) -> Option<u64> {
+    fn limit(&self, root: &Path, groups: &str) -> Option<Limit> {
         let point = root.join(self.point.trim_start_matches('/'));
         let own = point.join(self.own_group(groups)?);
         let files: &[&str] = if self.v2 { &V2_FILES } else { &V1_FILES };
         let path = own.ancestors().take_while(|group| group.starts_with(&point));
         let on_path = path.flat_map(|group| files.iter().filter_map(|file| number(&group.join(file))));
         // Version 1 also says what groups above the mount point allow.
-        on_path.chain(hierarchical(&own)).filter(|bytes| *bytes < UNLIMITED_FROM).min()
+        let smallest = on_path.chain(hierarchical(&own)).filter(|bytes| *bytes < UNLIMITED_FROM).min();
+        smallest.map(|bytes| Limit { bytes, counts_sockets: self.v2 })
     }
 }
 
@@ -92,7 +104,7 @@ mod tests {
             fs::create_dir_all(path.parent().expect("a parent")).expect("it is writable");
             fs::write(path, text).expect("it is writable");
         }
-        of_control_groups(root.path())
+        of_control_groups(root.path()).map(|limit| limit.bytes)
     }
 
     #[test]
@@ -102,19 +114,39 @@ mod tests {
         type Case<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)], Option<u64>);
         let cases: [Case<'_>; 9] = [
             (V2_MOUNT, v2, &[("sys/fs/cgroup/a/b/memory.max", "64\n")], Some(64)),
-            (V2_MOUNT, v2, &[("sys/fs/cgroup/a/b/memory.max", "max\n"), ("sys/fs/cgroup/a/memory.max", "9")], Some(9)),
-            (V2_MOUNT, v2, &[("sys/fs/cgroup/a/memory.max", "9"), ("sys/fs/cgroup/a/memory.high", "7")], Some(7)),
+            (
+                V2_MOUNT,
+                v2,
+                &[("sys/fs/cgroup/a/b/memory.max", "max\n"), ("sys/fs/cgroup/a/memory.max", "9")],
+                Some(9),
+            ),
+            (
+                V2_MOUNT,
+                v2,
+                &[("sys/fs/cgroup/a/memory.max", "9"), ("sys/fs/cgroup/a/memory.high", "7")],
+                Some(7),
+            ),
             (V2_MOUNT, v2, &[("sys/fs/cgroup/c/memory.max", "9")], None),
             (V2_MOUNT, "0::/../../x\n", &[("sys/fs/cgroup/memory.max", "5")], Some(5)),
             (V1_MOUNT, v1, &[("sys/fs/cgroup/memory/a/memory.limit_in_bytes", "12")], Some(12)),
-            (V1_MOUNT, v1, &[("sys/fs/cgroup/memory/a/b/memory.limit_in_bytes", "9223372036854771712")], None),
+            (
+                V1_MOUNT,
+                v1,
+                &[("sys/fs/cgroup/memory/a/b/memory.limit_in_bytes", "9223372036854771712")],
+                None,
+            ),
             (
                 V1_MOUNT,
                 v1,
                 &[("sys/fs/cgroup/memory/a/b/memory.stat", "cache 0\nhierarchical_memory_limit 8\n")],
                 Some(8),
             ),
-            (docker, "4:memory:/docker/7f\n", &[("sys/fs/cgroup/memory/memory.limit_in_bytes", "77")], Some(77)),
+            (
+                docker,
+                "4:memory:/docker/7f\n",
+                &[("sys/fs/cgroup/memory/memory.limit_in_bytes", "77")],
+                Some(77),
+            ),
         ];
         for (mounts, groups, files, expected) in cases {
             assert_eq!(limit(mounts, groups, files), expected, "{mounts} {groups} {files:?}");
