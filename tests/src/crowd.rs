@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 
 use crate::bodies::{self, Coding, TestBody, Text};
 use crate::ca::TestCa;
-use crate::client::{Client, Connection};
+use crate::client::{Client, Connection, read_all};
 use crate::gateway::Setup;
 use crate::origin::{Answer, End, Origin, handler};
 use crate::seed::Seeded;
@@ -250,9 +250,8 @@ async fn read(mut body: Incoming, mut opened: watch::Receiver<bool>, slow: bool)
 
 /// What the origin says it has read.
 async fn uploaded(response: Response<Incoming>) -> Outcome {
-    let text = response.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
-    match std::str::from_utf8(&text).ok().and_then(|text| text.parse().ok()) {
-        Some(bytes) => Outcome::Read(bytes, End::Clean),
-        None => Outcome::Failed,
+    match read_all(response.into_body()).await.text().parse() {
+        Ok(bytes) => Outcome::Read(bytes, End::Clean),
+        Err(_) => Outcome::Failed,
     }
 }

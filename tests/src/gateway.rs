@@ -25,6 +25,10 @@ use crate::metrics::Metrics;
 use crate::process::Observed;
 use crate::seed::Seeded;
 
+mod machine;
+
+use machine::{clock_nanos, collect_files, free_port, indented, printed, spawn_logged};
+
 /// Longest time a gateway may take to be ready.
 const READY_WITHIN: Duration = Duration::from_secs(30);
 
@@ -33,9 +37,6 @@ const STOPPED_WITHIN: Duration = Duration::from_secs(45);
 
 /// Longest time [`Gateway::wait_for_finding`] waits.
 const FINDING_WITHIN: Duration = Duration::from_secs(10);
-
-/// Listening ports are drawn from below the range that the kernel gives outgoing connections.
-const PORTS: std::ops::Range<u16> = 10_000..19_000;
 
 /// Attempts at ports that nobody else takes in the meantime.
 const START_ATTEMPTS: usize = 5;
@@ -266,7 +267,7 @@ impl Setup {
         let (proxy, admin) = (free_port(seeded), free_port(seeded));
         let cgroup = self.memory_limit.and_then(Cgroup::limited_to);
         let mut command =
-            cgroup.as_ref().map_or_else(|| Command::new(binary()), |group| group.command(&binary()));
+            cgroup.as_ref().map_or_else(|| Command::new(binary()), |group| group.command(binary()));
         command.args(["run", "--config"]).arg(config).arg("--state-dir").arg(state.path().join("state"));
         let listen = if self.everywhere { (Ipv4Addr::UNSPECIFIED, proxy.port()).into() } else { proxy };
         command.args(["--proxy", &listen.to_string(), "--admin", &admin.to_string()]);
@@ -522,47 +523,4 @@ pub async fn plain_get(address: SocketAddr, path: &str) -> std::io::Result<(u16,
     let mut wire = crate::rawclient::Wire::new(Box::new(std::io::Cursor::new(text)));
     let answer = wire.answer(false).await.ok_or(std::io::ErrorKind::UnexpectedEof)?;
     Ok((answer.head.status, answer.text()))
-}
-
-fn spawn_logged(command: &mut Command, folder: &Path) -> Child {
-    let stdout = fs::File::create(folder.join("stdout.log")).expect("the state folder is writable");
-    let stderr = fs::File::create(folder.join("stderr.log")).expect("the state folder is writable");
-    command.stdout(stdout).stderr(stderr).spawn().expect("the program starts")
-}
-
-fn printed(folder: &Path) -> String {
-    let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap_or_default();
-    read("stdout.log") + &read("stderr.log")
-}
-
-fn collect_files(folder: &Path, all: &mut Vec<u8>) {
-    let Ok(entries) = fs::read_dir(folder) else { return };
-    for path in entries.filter_map(Result::ok).map(|entry| entry.path()) {
-        if path.is_dir() {
-            collect_files(&path, all);
-        } else if path.extension().is_none_or(|extension| extension != "key") {
-            all.extend(fs::read(&path).unwrap_or_default());
-        }
-    }
-}
-
-fn free_port(seeded: &mut Seeded) -> SocketAddr {
-    loop {
-        let offset = seeded.below(PORTS.len());
-        let port = PORTS.start + u16::try_from(offset).expect("a port");
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        if std::net::TcpListener::bind(address).is_ok() {
-            return address;
-        }
-    }
-}
-
-fn clock_nanos() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    u64::from(since.expect("a clock after 1970").subsec_nanos())
-}
-
-fn indented(yaml: &str, spaces: usize) -> String {
-    let pad = " ".repeat(spaces);
-    yaml.lines().map(|line| format!("{pad}{line}\n")).collect()
 }

@@ -268,8 +268,15 @@ mod tests {
     }
 
     fn admission() -> Arc<Admission> {
-        let terms =
-            Terms { capacity: 100, connection: 1, exchange: 10, stream: 0, decoders: 0, bottle: 90, exchanges: 8 };
+        let terms = Terms {
+            capacity: 100,
+            connection: 1,
+            exchange: 10,
+            stream: 0,
+            decoders: 0,
+            bottle: 90,
+            exchanges: 8,
+        };
         Admission::new(terms, PATIENCE)
     }
 

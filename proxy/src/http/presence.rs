@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::Buf as _;
+use bytes::Buf;
 use http_body::{Body, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
@@ -111,7 +111,7 @@ impl<B: Body + Unpin> Body for Answer<B> {
         ready!(self.due.0.queue.poll_room(cx));
         let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
         if let Some(Ok(data)) = frame.as_ref().map(|frame| frame.as_ref().map(Frame::data_ref)) {
-            self.due.0.queue.added(data.map_or(0, |data| data.remaining()));
+            self.due.0.queue.added(data.map_or(0, Buf::remaining));
         }
         Poll::Ready(frame)
     }

@@ -56,7 +56,7 @@ pub(crate) enum Reason {
 impl Reason {
     /// Every reason.
     #[cfg(test)]
-    pub(crate) const ALL: [Self; 15] = [
+    pub(crate) const ALL: [Self; 16] = [
         Self::Address,
         Self::Authority,
         Self::Cut,

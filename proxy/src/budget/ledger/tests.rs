@@ -5,8 +5,15 @@ use proptest::prelude::*;
 
 use super::*;
 
-const TERMS: Terms =
-    Terms { capacity: 1000, connection: 10, exchange: 40, stream: 5, decoders: 100, bottle: 600, exchanges: 6 };
+const TERMS: Terms = Terms {
+    capacity: 1000,
+    connection: 10,
+    exchange: 40,
+    stream: 5,
+    decoders: 100,
+    bottle: 600,
+    exchanges: 6,
+};
 
 fn bottle(number: usize) -> BottleKey {
     BottleKey { name: format!("b{number}").into(), epoch: 0 }
