@@ -104,8 +104,8 @@ pub(crate) struct BodyPlan {
     pub(crate) fixed: Option<Fixed>,
     /// The limits.
     pub(crate) limits: InspectLimits,
-    /// Room for the windows of decoders, shared by all bodies.
-    pub(crate) windows: Arc<Windows>,
+    /// The memory of the exchange's decoders.
+    pub(crate) windows: Windows,
     /// Who decides.
     pub(crate) judge: Arc<dyn Judge>,
 }

@@ -14,6 +14,7 @@ use decant_detectors::{Confidence, RuleId};
 use http::HeaderName;
 
 use super::InspectLimits;
+use crate::budget::NoMemory;
 
 /// Which half of an exchange a byte belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -216,8 +217,8 @@ pub(crate) enum TroubleKind {
     Dictionary,
     /// The coded body asks for a larger window than `limits.zstd_window_bytes` or `limits.brotli_window_bytes`.
     Window(Step),
-    /// The windows of all bodies have no room for that of this one: `limits.decoder_windows_bytes`.
-    Windows,
+    /// The gateway has no memory for a decoder now.
+    Memory(NoMemory),
     /// The coded body expands more than `limits.decode_ratio`.
     Ratio,
     /// More bytes in places no decoder shows than `limits.hidden_room_bytes`, in words.
@@ -243,7 +244,7 @@ impl TroubleKind {
             Self::Overlong(_) | Self::Crowded(_) | Self::Held | Self::Redactions | Self::Trailers => {
                 "overlong"
             }
-            Self::Windows => "limit",
+            Self::Memory(_) => "memory",
             _ => "undecodable",
         }
     }
@@ -254,7 +255,7 @@ impl TroubleKind {
             Self::CodingLayers => Some("limits.coding_layers"),
             Self::Window(Step::Brotli) => Some("limits.brotli_window_bytes"),
             Self::Window(_) => Some("limits.zstd_window_bytes"),
-            Self::Windows => Some("limits.decoder_windows_bytes"),
+            Self::Memory(short) => Some(short.setting),
             Self::Ratio => Some("limits.decode_ratio"),
             Self::HiddenRoom(_) => Some("limits.hidden_room_bytes"),
             Self::Held => Some("limits.hold_bytes"),
@@ -297,7 +298,7 @@ impl fmt::Display for TroubleKind {
             Self::Broken(what) => write!(f, "the coded body is broken: {what}"),
             Self::Truncated => f.write_str("the coded body ends before its end"),
             Self::Dictionary => f.write_str("the coded body needs a dictionary that is not part of it"),
-            Self::Windows => f.write_str("the gateway has no room for another decoder's window now"),
+            Self::Memory(short) => short.fmt(f),
             Self::Window(step) => write!(f, "the {} body asks for a larger window than allowed", step.name()),
             Self::Ratio => f.write_str("the coded body expands more than allowed"),
             Self::HiddenRoom(what) => {
