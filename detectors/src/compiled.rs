@@ -173,6 +173,11 @@ impl Head {
         }))
     }
 
+    /// Every byte that stands in some head.
+    pub(crate) fn bytes(&self) -> ByteSet {
+        self.starts.bytes(&NEIGHBOURS)
+    }
+
     /// The earliest and the latest start of a head that ends before `anchor`, if there is any.
     pub(crate) fn starts(&self, bytes: Bytes<'_>, anchor: u64) -> Option<(u64, u64)> {
         let lengths = lengths_back(&self.starts, bytes, anchor, self.max_length)?;
