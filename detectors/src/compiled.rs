@@ -63,9 +63,12 @@ impl Compiled {
 
     /// Bytes before an anchor's last that the engine may look back to.
     pub(crate) fn reach(&self) -> usize {
-        let head = self.head.as_ref().map_or(0, |head| head.max_length);
-        // One more byte is what look-around at the match's start sees.
-        head + self.anchor.max_length() + self.context_within() + 1
+        self.look_behind() + self.context_within()
+    }
+
+    /// Bytes of the longest match up to its anchor's end, and the one before it that look-around sees.
+    pub(crate) fn look_behind(&self) -> usize {
+        self.head.as_ref().map_or(0, |head| head.max_length) + self.anchor.max_length() + 1
     }
 
     /// The bytes that may stand behind `literal` in a match, wherever it began.

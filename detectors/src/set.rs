@@ -119,6 +119,7 @@ impl<'a> Build<'a> {
             Ok(stage) => Ok(RuleSet {
                 seams: Seams::new(&needles, &self.rules),
                 lookup: Lookup::best(),
+                look_behind: self.rules.iter().map(Compiled::look_behind).max().unwrap_or(0),
                 reach: self.rules.iter().map(Compiled::reach).max().unwrap_or(0),
                 longest: self.rules.iter().map(|rule| rule.max_length as usize).max().unwrap_or(0),
                 heads: (0u16..)
@@ -201,6 +202,8 @@ pub struct RuleSet {
     pub(crate) reach: usize,
     /// Bytes of the longest match of any rule.
     longest: usize,
+    /// Bytes of the longest match up to its anchor's end, and the one before it.
+    pub(crate) look_behind: usize,
     /// Live attempts of a stream.
     pub(crate) attempts: usize,
 }

@@ -1,12 +1,12 @@
 //! The gate in front of decoded bytes: lets through what reads as text.
 //!
-//! Random bytes decode to random bytes, which hold no text of eight bytes in a row; images and archives in base64 cost
+//! Random bytes decode to random bytes, which seldom hold a dozen of text in a row; images and archives in base64 cost
 //! little that way.
 //!
 //! Invariant: text that is let through begins where it began, whatever was handed in at once.
 
 /// Bytes in a row, from the space on and below 128, that read as text.
-pub(super) const PLAIN_MIN: usize = 8;
+pub(super) const PLAIN_MIN: usize = 12;
 /// Bytes in a row, such ones and zeros by turns, that read as text in UTF-16.
 pub(super) const WIDE_MIN: usize = 24;
 
@@ -97,9 +97,9 @@ mod tests {
         let wide: Vec<u8> = b"\xffghp_ABCDEFGHIJ".iter().flat_map(|byte| [*byte, 0]).collect();
         let cases: [(&[u8], Option<usize>); 6] = [
             (b"\x01\x02short\x03text", None),
-            (b"\x01\x02longer text", Some(2)),
-            (b"exactly8", Some(0)),
-            (b"seven77\x00\x00seven77", None),
+            (b"\x01\x02some longer text", Some(2)),
+            (b"exactly12...", Some(0)),
+            (b"eleven11111\x00\x00eleven11111", None),
             (&wide, Some(2)),
             (&[b'a', 0, b'b', 0, 1, b'a', 0, b'b', 0, b'c', 0], None),
         ];

@@ -6,6 +6,8 @@
 //!
 //! Invariant: what comes out depends on the run's characters alone, not on how many of them come at once.
 
+use std::sync::LazyLock;
+
 use memchr::memmem;
 
 use super::Cx;
@@ -17,6 +19,7 @@ use super::node::{Input, least};
 use super::pack::Kind;
 use super::phase::{Batch, Coding, Magic, Phase, Place, sextet};
 use crate::finding::Progress;
+use crate::stage::Lookup;
 use crate::window::Bytes;
 
 /// Characters that are looked at together.
@@ -41,18 +44,27 @@ pub(super) struct Run {
     magics: Vec<Magic>,
 }
 
-/// How compressed streams begin, encoded: as far as the characters are the same whatever follows.
-const MAGICS: [(&[u8], Coding, Kind); 9] = [
-    (b"H4sI", Coding::Base64, Kind::Gzip),
-    (b"KLUv/", Coding::Base64, Kind::Zstd),
-    (b"KLUv_", Coding::Base64, Kind::Zstd),
-    (b"UEsDB", Coding::Base64, Kind::Zip),
-    (b"1f8b08", Coding::Hex, Kind::Gzip),
-    (b"1F8B08", Coding::Hex, Kind::Gzip),
-    (b"28b52ffd", Coding::Hex, Kind::Zstd),
-    (b"28B52FFD", Coding::Hex, Kind::Zstd),
-    (b"504b0304", Coding::Hex, Kind::Zip),
-];
+/// How a compressed stream begins, encoded: as far as the characters are the same whatever follows.
+struct Opening {
+    finder: memmem::Finder<'static>,
+    coding: Coding,
+    kind: Kind,
+}
+
+static OPENINGS: LazyLock<[Opening; 9]> = LazyLock::new(|| {
+    let opening = |text: &'static str, coding, kind| Opening { finder: memmem::Finder::new(text), coding, kind };
+    [
+        opening("H4sI", Coding::Base64, Kind::Gzip),
+        opening("KLUv/", Coding::Base64, Kind::Zstd),
+        opening("KLUv_", Coding::Base64, Kind::Zstd),
+        opening("UEsDB", Coding::Base64, Kind::Zip),
+        opening("1f8b08", Coding::Hex, Kind::Gzip),
+        opening("1F8B08", Coding::Hex, Kind::Gzip),
+        opening("28b52ffd", Coding::Hex, Kind::Zstd),
+        opening("28B52FFD", Coding::Hex, Kind::Zstd),
+        opening("504b0304", Coding::Hex, Kind::Zip),
+    ]
+});
 
 /// How a zlib stream begins, which is too little to look for anywhere but at a run's own start.
 const ZLIB: [[u8; 2]; 4] = [*b"eA", *b"eF", *b"eJ", *b"eN"];
@@ -180,9 +192,13 @@ impl Run {
 
     /// Decodes what came since the last look, where that may yield something.
     fn look(&mut self, cx: &mut Cx<'_>, input: &Input<'_>, told: &mut bool) {
-        let planes = Planes::new(cx, &self.chars);
-        let hexes = planes.has_hex().then(|| HexPlanes::new(cx, &self.chars));
-        self.find_magics();
+        if self.chars.is_empty() || self.searched == self.dropped + self.chars.len() as u64 {
+            return;
+        }
+        let lookup = cx.rules.lookup;
+        let planes = Planes::new(lookup, &self.chars);
+        let hexes = planes.has_hex().then(|| HexPlanes::new(lookup, &self.chars));
+        self.find_magics(hexes.is_some());
         let (map, magics) = (&self.map, &self.magics);
         let place = Place { start: &|at| map.start(at), end: &|at| map.end(at) };
         let mut batch = Batch { chars: &self.chars, dropped: self.dropped, depth: input.depth, told, magics, place };
@@ -200,16 +216,17 @@ impl Run {
     }
 
     /// Finds where compressed streams begin among the characters that came since the last look.
-    fn find_magics(&mut self) {
+    fn find_magics(&mut self, has_hex: bool) {
         let known = usize::try_from(self.searched.saturating_sub(self.dropped)).unwrap_or(0);
         if self.searched == 0 && self.chars.len() >= 2 && ZLIB.contains(&[self.chars[0], self.chars[1]]) {
             self.magics.push(Magic { at: 0, length: 1, coding: Coding::Base64, kind: Kind::Zlib });
         }
-        for (text, coding, kind) in MAGICS {
-            let from = known.saturating_sub(text.len() - 1);
-            for at in memmem::find_iter(&self.chars[from..], text) {
+        for Opening { finder, coding, kind } in OPENINGS.iter().filter(|one| has_hex || one.coding != Coding::Hex) {
+            let length = finder.needle().len();
+            let from = known.saturating_sub(length - 1);
+            for at in finder.find_iter(&self.chars[from..]) {
                 let at = self.dropped + (from + at) as u64;
-                self.magics.push(Magic { at, length: text.len(), coding, kind });
+                self.magics.push(Magic { at, length, coding: *coding, kind: *kind });
             }
         }
         self.magics.sort_unstable_by_key(|magic| magic.at);
@@ -293,9 +310,9 @@ const fn flags() -> [u8; 256] {
 static FLAGS: [u8; 256] = flags();
 
 impl Planes {
-    fn new(cx: &Cx<'_>, chars: &[u8]) -> Self {
+    fn new(lookup: Lookup, chars: &[u8]) -> Self {
         let mut planes = vec![[0; 8]; chars.len().div_ceil(64)];
-        cx.rules.lookup.planes(&FLAGS, chars, &mut planes);
+        lookup.planes(&FLAGS, chars, &mut planes);
         Self(planes)
     }
 
@@ -351,9 +368,9 @@ const fn hex_flags() -> [u8; 256] {
 static HEX_FLAGS: [u8; 256] = hex_flags();
 
 impl HexPlanes {
-    fn new(cx: &Cx<'_>, chars: &[u8]) -> Self {
+    fn new(lookup: Lookup, chars: &[u8]) -> Self {
         let mut planes = vec![[0; 8]; chars.len().div_ceil(64)];
-        cx.rules.lookup.planes(&HEX_FLAGS, chars, &mut planes);
+        lookup.planes(&HEX_FLAGS, chars, &mut planes);
         Self(planes)
     }
 
@@ -363,6 +380,24 @@ impl HexPlanes {
         let words = |flag: usize| self.0.iter().map(move |planes| planes[flag] & high | planes[DIGIT] & !high);
         has_run(words(HIGH_TEXT), Coding::Hex.chars(PLAIN_MIN)) || has_run(words(HIGH_ASCII), Coding::Hex.chars(WIDE_MIN))
     }
+}
+
+/// Whether a run of just these characters holds nothing to look at.
+pub(super) fn is_idle(lookup: Lookup, chars: &[u8]) -> bool {
+    let planes = Planes::new(lookup, chars);
+    let has_hex = planes.has_hex();
+    let may_be_text = (0..4).any(|at| planes.base64_text(at))
+        || (has_hex && {
+            let planes = HexPlanes::new(lookup, chars);
+            (0..2).any(|at| planes.text(at))
+        });
+    let opens = |one: &Opening| (has_hex || one.coding != Coding::Hex) && one.finder.find(chars).is_some();
+    !may_be_text && !chars.first_chunk().is_some_and(|first| ZLIB.contains(first)) && !OPENINGS.iter().any(opens)
+}
+
+/// Whether a run may go on behind this byte, which is not of its alphabet.
+pub(super) const fn may_be_gap(byte: u8) -> bool {
+    matches!(byte, b'\r' | b'\n' | b'%' | b'\\' | b'&')
 }
 
 /// Whether `count` ones stand in a row, at most 64.

@@ -6,12 +6,15 @@
 use super::Cx;
 use super::marks::{Marks, is_base64};
 use super::node::Input;
-use super::run::Run;
+use super::run::{Run, is_idle, may_be_gap};
 use crate::finding::Progress;
 use crate::window::Bytes;
 
 /// Characters of the shortest run that is decoded.
 pub(super) const RUN_MIN: u64 = 20;
+
+/// Characters of a run that is looked at without being opened.
+const SHORT: u64 = 256;
 
 /// See the module.
 pub(super) struct Runs {
@@ -54,7 +57,13 @@ impl Runs {
             let mut run = match self.open.take() {
                 Some(run) => run,
                 None => match self.find(input.marks, input.bytes) {
-                    Some(start) => Box::new(Run::new(start)),
+                    Some(start) => match pass_idle(cx, input, start) {
+                        None => Box::new(Run::new(start)),
+                        Some(end) => {
+                            (self.cursor, self.length) = (end, 0);
+                            continue;
+                        }
+                    },
                     None => {
                         self.cursor = self.end;
                         return;
@@ -102,6 +111,14 @@ impl Runs {
         self.length = length;
         None
     }
+}
+
+/// The end of the run at `start`, if it is short, ends in the chunk, and holds nothing to look at: most runs do.
+fn pass_idle(cx: &Cx<'_>, input: &Input<'_>, start: u64) -> Option<u64> {
+    let end = input.marks.run_end(start, input.bytes);
+    let after = input.bytes.get(end)?;
+    let is_short = end - start <= SHORT;
+    (is_short && !may_be_gap(after) && is_idle(cx.rules.lookup, &input.bytes.text(start, end))).then_some(end)
 }
 
 /// Where the first twenty ones in a row begin.

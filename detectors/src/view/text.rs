@@ -146,7 +146,7 @@ impl Text {
 
     /// Takes an episode on; returns whether there is more to look at in the chunk.
     fn follow(&mut self, mut episode: Box<Episode>, cx: &mut Cx<'_>, input: &Input<'_>, known: &[Known]) -> bool {
-        let patience = cx.rules.reach.max(BACK) as u64;
+        let patience = cx.rules.look_behind.max(BACK) as u64;
         let goes_on = loop {
             if self.cursor == self.end {
                 break false;
@@ -250,7 +250,8 @@ impl Around {
         }
         let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
         let frees = !is_word(byte) && last.is_some_and(is_word);
-        seams.is_telling(byte)
+        byte.is_ascii_alphanumeric()
+            || (seams.is_telling(byte) && next.is_some_and(|next| seams.is_telling(next) || seams.is_literal(next)))
             || matches!(parse(escape.text(), true), Parsed::Escape(_))
             || (may_begin(byte, next) || (may_begin(byte, None) && before_escape))
             || (before_escape && seams.is_literal(byte))
