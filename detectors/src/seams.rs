@@ -3,33 +3,27 @@
 //!
 //! Invariant: the answers may say yes too often, never too rarely.
 
+use std::collections::HashSet;
+
 use crate::byteset::ByteSet;
 use crate::compiled::Compiled;
 use crate::stage::{Needle, Text};
 
-/// One bit for each pair of bytes.
-struct Pairs(Box<[u64]>);
-
-impl Pairs {
-    fn new() -> Self {
-        Self(vec![0; 1 << 10].into_boxed_slice())
-    }
-
-    fn insert(&mut self, first: u8, second: u8) {
-        let pair = usize::from(u16::from_le_bytes([first, second]));
-        self.0[pair / 64] |= 1 << (pair % 64);
-    }
-
-    fn contains(&self, first: u8, second: u8) -> bool {
-        let pair = usize::from(u16::from_le_bytes([first, second]));
-        self.0[pair / 64] >> (pair % 64) & 1 == 1
-    }
+/// Bytes side by side, as a number.
+fn number(bytes: &[u8]) -> u32 {
+    bytes.iter().fold(0, |number, byte| number << 8 | u32::from(*byte))
 }
 
 /// See the module.
 pub(crate) struct Seams {
-    inner: Pairs,
-    first: Pairs,
+    /// Pairs that stand side by side in a literal.
+    pairs: HashSet<u32>,
+    /// Three in a row, of literals that have as many.
+    triples: HashSet<u32>,
+    /// Literals of two bytes.
+    short: HashSet<u32>,
+    /// The first two bytes of anchors.
+    first: HashSet<u32>,
     /// Bytes of literals.
     literal: ByteSet,
     /// Bytes that are telling wherever they stand: letters and digits, and what stands in classes and heads.
@@ -38,8 +32,14 @@ pub(crate) struct Seams {
 
 impl Seams {
     pub(crate) fn new(needles: &[Needle], rules: &[Compiled]) -> Self {
-        let mut all =
-            Self { inner: Pairs::new(), first: Pairs::new(), literal: ByteSet::default(), telling: ByteSet::default() };
+        let mut all = Self {
+            pairs: HashSet::new(),
+            triples: HashSet::new(),
+            short: HashSet::new(),
+            first: HashSet::new(),
+            literal: ByteSet::default(),
+            telling: ByteSet::default(),
+        };
         for (first, last) in [(b'0', b'9'), (b'A', b'Z'), (b'a', b'z')] {
             all.telling.insert_range(first, last);
         }
@@ -56,13 +56,15 @@ impl Seams {
     }
 
     fn add_literal(&mut self, literal: &[u8]) {
-        literal.windows(2).for_each(|pair| self.inner.insert(pair[0], pair[1]));
+        self.pairs.extend(literal.windows(2).map(number));
+        self.triples.extend(literal.windows(3).map(number));
         literal.iter().for_each(|byte| self.literal.insert_range(*byte, *byte));
-        match *literal {
-            [first, second, ..] => self.first.insert(first, second),
-            [only] => (0..=u8::MAX).for_each(|second| self.first.insert(only, second)),
-            [] => {}
+        match literal {
+            [_, _] => self.short.extend([number(literal)]),
+            [only] => self.telling.insert_range(*only, *only),
+            _ => {}
         }
+        self.first.extend(literal.windows(2).take(1).map(number));
     }
 
     fn add_classes(&mut self, sets: &[ByteSet]) {
@@ -70,7 +72,7 @@ impl Seams {
             self.telling = self.telling.union(set);
         }
         if let [first, second, ..] = sets {
-            first.iter().for_each(|byte| second.iter().for_each(|next| self.first.insert(byte, next)));
+            first.iter().for_each(|byte| self.first.extend(second.iter().map(|next| number(&[byte, next]))));
         }
     }
 
@@ -84,13 +86,21 @@ impl Seams {
         self.literal.contains(byte)
     }
 
-    /// Whether the two stand side by side in a literal.
-    pub(crate) fn joins(&self, first: u8, second: u8) -> bool {
-        self.inner.contains(first, second)
+    /// Whether these stand side by side in a literal. Of two, that is worth little.
+    pub(crate) fn join(&self, bytes: &[u8]) -> bool {
+        match bytes.len() {
+            2 => self.pairs.contains(&number(bytes)),
+            _ => self.triples.contains(&number(bytes)),
+        }
+    }
+
+    /// Whether these two are a whole literal.
+    pub(crate) fn are_literal(&self, first: u8, second: u8) -> bool {
+        self.short.contains(&number(&[first, second]))
     }
 
     /// Whether an anchor begins with these two.
     pub(crate) fn begins(&self, first: u8, second: u8) -> bool {
-        self.first.contains(first, second)
+        self.first.contains(&number(&[first, second]))
     }
 }

@@ -25,7 +25,7 @@ pub(super) struct Text {
     /// What lies before it has been looked at.
     cursor: u64,
     end: u64,
-    /// Start and end of the last escape.
+    /// Start and end of the last escapes that stand side by side, as far back as is at hand for sure.
     last: Option<(u64, u64)>,
     episode: Option<Box<Episode>>,
 }
@@ -127,13 +127,19 @@ impl Text {
 
     fn pass(&mut self, at: u64, escape: &Escape) {
         self.cursor = at + escape.length as u64;
-        self.last = Some((at, self.cursor));
+        let start = self.chain_start(at);
+        self.last = Some((if self.cursor - start < BACK as u64 / 2 { start } else { at }, self.cursor));
+    }
+
+    /// Where the escapes begin that end at `at`.
+    fn chain_start(&self, at: u64) -> u64 {
+        self.last.filter(|(_, end)| *end == at).map_or(at, |(start, _)| start)
     }
 
     /// Opens an episode for the escape at `at`.
     fn open(&mut self, cx: &mut Cx<'_>, input: &Input<'_>, at: u64, verdict: Matters) {
         let from = |at: u64| input.spans.cover(at).unwrap_or(at);
-        let beside = self.last.filter(|(_, end)| *end == at).map_or(at, |(start, _)| from(start));
+        let beside = from(self.chain_start(at));
         let start = from(at).min(beside).min(run_start(input.bytes, at)).max(input.bytes.start());
         let back = cx.rules.reach.max(BACK) as u64;
         let before = input.bytes.text(start.saturating_sub(back), start);
@@ -217,45 +223,61 @@ impl Text {
         if third.is_none() && !input.over {
             return Matters::Unknown;
         }
-        let before = at.checked_sub(1).and_then(|at| input.bytes.get(at));
-        let around = Around { before, last: input.bytes.get(after - 1), next, third };
+        let beside = self.chain_start(at);
+        let back = |by: u64| beside.checked_sub(by).and_then(|at| input.bytes.get(at));
+        let around = Around { before: [back(2), back(1)], last: input.bytes.get(after - 1), after: [next, third] };
         if around.lets_matter(&cx.rules.seams, escape) { Matters::Yes } else { Matters::No }
     }
 }
 
-/// The bytes around an escape, as they stand in the stream.
+/// The bytes around an escape, as they stand in the stream; those before it stand before all escapes beside it.
 struct Around {
-    before: Option<u8>,
+    before: [Option<u8>; 2],
     /// The escape's own last.
     last: Option<u8>,
-    next: Option<u8>,
-    third: Option<u8>,
+    after: [Option<u8>; 2],
 }
 
 impl Around {
     fn lets_matter(&self, seams: &Seams, escape: &Escape) -> bool {
-        let Self { before, last, next, third } = *self;
-        let joins = |first: Option<u8>, second: Option<u8>| {
-            first.zip(second).is_some_and(|(first, second)| seams.joins(first, second))
-        };
+        let [next, third] = self.after;
         let before_escape = next.is_some_and(|next| may_begin(next, third));
         let Some(&byte) = escape.text().first() else {
-            return joins(before, next) || (before_escape && before.is_some_and(|byte| seams.is_literal(byte)));
+            // Of several side by side the last one tells.
+            return !before_escape && self.joins(seams, None);
         };
-        if joins(before, Some(byte)) || joins(Some(byte), next) {
+        if self.joins(seams, Some(byte)) {
             return true;
         }
         if escape.step == ViewStep::QuotedPrintable {
             return before_escape && next == Some(b'=') && seams.is_literal(byte);
         }
         let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-        let frees = !is_word(byte) && last.is_some_and(is_word);
+        let frees = !is_word(byte) && self.last.is_some_and(is_word);
+        let goes_on = |next: u8| seams.is_telling(next) || seams.is_literal(next);
         byte.is_ascii_alphanumeric()
-            || (seams.is_telling(byte) && next.is_some_and(|next| seams.is_telling(next) || seams.is_literal(next)))
+            || (seams.is_telling(byte) && next.is_some_and(goes_on))
             || matches!(parse(escape.text(), true), Parsed::Escape(_))
             || (may_begin(byte, next) || (may_begin(byte, None) && before_escape))
             || (before_escape && seams.is_literal(byte))
             || (frees && next.zip(third).is_some_and(|(next, third)| seams.begins(next, third)))
+    }
+
+    /// Whether `byte`, or nothing, in the place of the escape joins what stands around it to part of a literal.
+    fn joins(&self, seams: &Seams, byte: Option<u8>) -> bool {
+        let [first, second] = self.before;
+        let [third, fourth] = self.after;
+        let text: Vec<u8> = [second, byte, third].into_iter().flatten().collect();
+        if !text.windows(2).any(|pair| seams.join(pair)) {
+            return false;
+        }
+        let is_escape = |byte: Option<u8>| byte.is_some_and(|byte| may_begin(byte, None));
+        let wide: Vec<u8> = [first, second, byte, third, fourth].into_iter().flatten().collect();
+        wide.windows(3).any(|three| seams.join(three))
+            || is_escape(first)
+            || is_escape(fourth)
+            || is_escape(third)
+            || text.windows(2).any(|pair| seams.are_literal(pair[0], pair[1]))
     }
 }
 
