@@ -244,6 +244,12 @@ impl ViewScanner {
         self.streams = 0;
     }
 
+    /// As [`whole`](Self::whole), without views.
+    pub fn whole_as_it_is(&mut self, text: &[u8], found: &mut Vec<Sighting>) {
+        let (node, mut cx) = self.split(found);
+        node.whole_as_it_is(&mut cx, text);
+    }
+
     /// Bytes of memory of this scan; the rules are counted by [`RuleSet::memory_usage`].
     pub fn memory_usage(&self) -> usize {
         size_of::<Self>() - size_of::<Node>() + self.node.memory_usage()

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use decant_config::{self as config, Config, Limits};
-use decant_detectors::BuildLimits;
+use decant_detectors::{BuildLimits, ViewLimits};
 
 use crate::audit::AuditLimits;
 use crate::http::upload::DrainLimits;
@@ -166,6 +166,13 @@ fn inspect(limits: &Limits) -> InspectLimits {
         prime_bytes: limits.prime_bytes,
         prime_timeout: limits.prime_timeout,
         hold_deadline: limits.hold_deadline,
+        views: ViewLimits {
+            depth: limits.view_depth,
+            streams: limits.view_streams,
+            window_bytes: limits.view_window_bytes,
+            ratio: limits.decode_ratio,
+            ..ViewLimits::default()
+        },
     }
 }
 

@@ -147,9 +147,14 @@ impl Node {
             marks.has_special() || Runs::new(0).would_open(&marks, bytes)
         };
         if !opens {
-            self.scanner.look_whole(text, None, &mut |event, bytes| cx.found.push(sighting(event, bytes, 0)));
+            self.whole_as_it_is(cx, text);
         }
         !opens
+    }
+
+    /// Scans `text` as a stream of its own, without views; the node must be at its start, and stays there.
+    pub(super) fn whole_as_it_is(&mut self, cx: &mut Cx<'_>, text: &[u8]) {
+        self.scanner.look_whole(text, None, &mut |event, bytes| cx.found.push(sighting(event, bytes, 0)));
     }
 
     /// Bytes of memory.
