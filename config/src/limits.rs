@@ -181,6 +181,12 @@ limits! {
     brotli_window_bytes: bytes(u64) = 16 * MIB, in MIB, to 16 * MIB;
     /// Bytes of a compressed stream that no decoder shows: extra fields, names, comments, skippable frames.
     hidden_room_bytes: bytes(usize) = 256, in 0, to 64 * KIB;
+    /// Encodings inside a body or a field that are undone one inside the other: escapes, base64, hex, archives.
+    view_depth: count(usize) = 6, in 0, to 8;
+    /// Compressed streams inside one body that are inflated at once.
+    view_streams: count(usize) = 4, in 0, to 64;
+    /// The largest window that a zstd stream inside a body may ask for.
+    view_window_bytes: bytes(u64) = MIB, in KIB, to 128 * MIB;
     /// Bytes of one detector's compiled automaton.
     detector_automaton_bytes: bytes(usize) = 2 * MIB, in 64 * KIB, to 64 * MIB;
     /// Bytes of all detectors' compiled automata.

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use decant_config::{self as config, Config, Limits};
-use decant_detectors::BuildLimits;
+use decant_detectors::{BuildLimits, ViewLimits};
 
 pub(crate) use self::admission::{Admission, NoMemory, Reservation};
 pub(crate) use self::ledger::Kind;
@@ -185,6 +185,13 @@ fn inspect(limits: &Limits) -> InspectLimits {
         prime_bytes: limits.prime_bytes,
         prime_timeout: limits.prime_timeout,
         hold_deadline: limits.hold_deadline,
+        views: ViewLimits {
+            depth: limits.view_depth,
+            streams: limits.view_streams,
+            window_bytes: limits.view_window_bytes,
+            ratio: limits.decode_ratio,
+            ..ViewLimits::default()
+        },
     }
 }
 

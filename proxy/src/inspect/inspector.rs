@@ -15,7 +15,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use decant_detectors::Event;
+use decant_detectors::Sighting;
 
 use self::checkpoints::Checkpoints;
 use self::stage::Stage;
@@ -46,7 +46,7 @@ pub(crate) struct Inspector {
     undecoded: bool,
     supply: Arc<Supply>,
     /// Scratch room for one scan.
-    events: Vec<Event>,
+    events: Vec<Sighting>,
 }
 
 /// The wire bytes in work: scanned as they are, and in part decoded.
@@ -79,7 +79,8 @@ impl Inspector {
     /// An inspector at the start of a body.
     pub(crate) fn new(plan: &BodyPlan) -> Self {
         let supply = Supply::new(&plan.windows);
-        let layer = |view| Layer::with_links(plan.rules.clone(), plan.selection.clone(), view);
+        let layer =
+            |view| Layer::with_links(plan.rules.clone(), plan.selection.clone(), view, plan.limits.views);
         let mut view = View::RAW;
         let mut layers = vec![layer(view)];
         for coding in &plan.codings {
@@ -199,7 +200,9 @@ impl Inspector {
         };
         self.unit = Unit { length, decoded: 0 };
         *budget = budget.saturating_sub(length);
-        self.layers[0].scan(&wire[..length], &self.court.case(), &mut self.events)
+        self.layers[0].scan(&wire[..length], &self.court.case(), &mut self.events)?;
+        *budget = budget.saturating_sub(self.layers[0].take_decoded());
+        Ok(())
     }
 
     /// Decodes the unit until everything it yields is scanned, the budget is spent, or a decoder waits for memory;
@@ -248,6 +251,7 @@ impl Inspector {
         let length = output.len();
         *budget = budget.saturating_sub(length);
         self.layers[at + 1].scan(output, &self.court.case(), &mut self.events)?;
+        *budget = budget.saturating_sub(self.layers[at + 1].take_decoded());
         if last {
             self.stages[at].took(length);
         }

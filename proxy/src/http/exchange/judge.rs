@@ -215,7 +215,12 @@ impl Judge for Exchange {
         if let TroubleKind::Memory(short) = trouble.kind {
             return self.no_memory(short);
         }
-        if self.scene().may_pass_undecodable(place.direction) {
+        if matches!(trouble.kind, TroubleKind::Opaque(_)) {
+            // What it is made of has been scanned as it came.
+            if self.scene().may_pass_opaque(place.direction) {
+                return Ruling::Pass;
+            }
+        } else if self.scene().may_pass_undecodable(place.direction) {
             self.skips(place.direction, "undecodable");
             return Ruling::Pass;
         }
@@ -257,7 +262,11 @@ impl Judge for Exchange {
 }
 
 fn reason_of(kind: &TroubleKind) -> Reason {
-    if kind.reason() == "overlong" { Reason::Overlong } else { Reason::Undecodable }
+    match kind.reason() {
+        "overlong" => Reason::Overlong,
+        "opaque" => Reason::Opaque,
+        _ => Reason::Undecodable,
+    }
 }
 
 /// Whether `value` stands in `text`, in whatever case, so that `text` must not be shown.
