@@ -12,7 +12,9 @@ mod corpus;
 use std::sync::Arc;
 use std::time::Instant;
 
-use decant_detectors::{BuildLimits, Rule, RuleSet, RuleSetBuilder, Scanner, Selection, StageKind, ViewLimits, ViewScanner};
+use decant_detectors::{
+    BuildLimits, Rule, RuleSet, RuleSetBuilder, Scanner, Selection, StageKind, ViewLimits, ViewScanner,
+};
 
 /// Bytes of a chunk: a TLS record, and what a network packet carries.
 const CHUNKS: [usize; 2] = [16 << 10, 1400];
@@ -33,7 +35,8 @@ struct Options {
 }
 
 fn options() -> Options {
-    let mut options = Options { rounds: 5, only_short: false, only_views: false, part: None, files: Vec::new() };
+    let mut options =
+        Options { rounds: 5, only_short: false, only_views: false, part: None, files: Vec::new() };
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         match arg.as_str() {
@@ -116,7 +119,13 @@ fn whole(rules: &Arc<RuleSet>, selection: &Arc<Selection>, body: &[u8], chunk: u
 }
 
 /// As [`whole`], in every view that `limits` allow.
-fn viewed(rules: &Arc<RuleSet>, selection: &Arc<Selection>, limits: ViewLimits, body: &[u8], chunk: usize) -> usize {
+fn viewed(
+    rules: &Arc<RuleSet>,
+    selection: &Arc<Selection>,
+    limits: ViewLimits,
+    body: &[u8],
+    chunk: usize,
+) -> usize {
     let mut scanner = ViewScanner::new(rules.clone(), selection.clone(), limits);
     let (mut found, mut count) = (Vec::new(), 0);
     for chunk in body.chunks(chunk) {

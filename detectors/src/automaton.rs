@@ -105,7 +105,8 @@ impl Automaton {
 
     /// Whether a match may end behind the next byte, or the automaton may go on.
     fn takes(&self, state: StateID) -> bool {
-        self.matches_at_end(state) || (0..=u8::MAX).any(|byte| !self.0.is_dead_state(self.0.next_state(state, byte)))
+        self.matches_at_end(state)
+            || (0..=u8::MAX).any(|byte| !self.0.is_dead_state(self.0.next_state(state, byte)))
     }
 
     pub(crate) fn memory_usage(&self) -> usize {

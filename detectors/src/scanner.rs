@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use crate::attempt::{Attempt, Fate, crowd, merge};
 use crate::finding::{Event, Progress};
-use crate::spans::Spans;
 use crate::limits::CHECKPOINT_BYTES;
 use crate::rule::RuleId;
 use crate::set::{RuleSet, Selection};
 use crate::settled::Settled;
+use crate::spans::Spans;
 use crate::stage::{Hit, StageState};
 use crate::window::{Bytes, Window};
 
@@ -56,7 +56,13 @@ impl Scanner {
 
     /// A scan that begins at stream offset `at`, behind bytes that are known but not scanned. It keeps at least `back`
     /// bytes behind it at hand.
-    pub(crate) fn behind(rules: &Arc<RuleSet>, selection: &Arc<Selection>, at: u64, before: &[u8], back: usize) -> Self {
+    pub(crate) fn behind(
+        rules: &Arc<RuleSet>,
+        selection: &Arc<Selection>,
+        at: u64,
+        before: &[u8],
+        back: usize,
+    ) -> Self {
         let mut scan = Self::new(rules.clone(), selection.clone());
         scan.back = scan.back.max(back);
         scan.position = at;
@@ -206,13 +212,7 @@ impl Scanner {
 }
 
 /// Decides all that waited for more bytes than there are.
-fn end(
-    rules: &RuleSet,
-    live: &mut Vec<Attempt>,
-    settled: &mut Settled,
-    bytes: Bytes<'_>,
-    found: Sink<'_>,
-) {
+fn end(rules: &RuleSet, live: &mut Vec<Attempt>, settled: &mut Settled, bytes: Bytes<'_>, found: Sink<'_>) {
     for mut attempt in live.drain(..) {
         attempt.finish(rules.compiled(attempt.rule));
         settled.add(&attempt);
@@ -262,7 +262,8 @@ impl Pass<'_> {
                 self.begin(start.rule, hit.at);
             } else if let Some(spans) = self.spans.as_deref_mut() {
                 let head = self.rules.compiled(start.rule).head.as_ref();
-                let first = head.and_then(|head| head.starts(self.bytes, hit.at)).map_or(hit.at, |(first, _)| first);
+                let first =
+                    head.and_then(|head| head.starts(self.bytes, hit.at)).map_or(hit.at, |(first, _)| first);
                 spans.note(first, hit.at + starts.length as u64);
             }
         }

@@ -22,7 +22,7 @@ pub(crate) mod path {
     pub(crate) const BEGIN: &str = "/begin";
     /// `PUT` a list of [`Bar`](crate::bars::Bar)s.
     pub(crate) const BARS: &str = "/bars";
-    /// `GET`: the last complete snapshot of the leases, or `null`.
+    /// `GET /leases/{changes}`: the last complete snapshot of the leases, once it holds other changes than these.
     pub(crate) const LEASES: &str = "/leases";
     /// `PUT` [`Controlled`](super::Controlled), `DELETE /controlled/{name}`.
     pub(crate) const CONTROLLED: &str = "/controlled";
@@ -38,8 +38,6 @@ pub(crate) mod path {
 pub(crate) struct Beat {
     /// Exchanges that have begun and not ended.
     pub(crate) exchanges: u64,
-    /// Grows whenever the leases change.
-    pub(crate) lease_changes: u64,
     /// The digest of the configuration in force.
     pub(crate) config: String,
     /// Who may ask the admin port, by that configuration.

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use self::client::Watch;
@@ -38,6 +39,8 @@ const CLOSE_POLL: Duration = Duration::from_millis(5);
 #[derive(Default)]
 pub(crate) struct Leases {
     known: Mutex<Known>,
+    /// Grows with every change; 0 until the first complete snapshot.
+    changes: watch::Sender<u64>,
 }
 
 #[derive(Default)]
@@ -48,8 +51,6 @@ struct Known {
     /// What subnets are cut of.
     pool: Vec<IpNet>,
     generation: u64,
-    /// Grows with every change; 0 until the first complete snapshot.
-    changes: u64,
 }
 
 /// The leases at one moment: what a worker leaves to the next one.
@@ -59,9 +60,16 @@ pub(crate) struct LeaseSnapshot {
     grace_ms: u64,
     pool: Vec<IpNet>,
     generation: u64,
+    /// How many changes of this worker it holds.
+    changes: u64,
 }
 
 impl LeaseSnapshot {
+    /// How many changes of its worker it holds.
+    pub(crate) const fn changes(&self) -> u64 {
+        self.changes
+    }
+
     /// The same, `later`.
     pub(crate) fn aged(mut self, later: Duration) -> Self {
         let later = u64::try_from(later.as_millis()).unwrap_or(u64::MAX);
@@ -73,26 +81,27 @@ impl LeaseSnapshot {
 }
 
 impl Leases {
-    /// Grows whenever the leases change; 0 while there never was a complete snapshot.
-    pub(crate) fn changes(&self) -> u64 {
-        self.known().changes
-    }
-
-    /// The last complete snapshot and what changed since, if there ever was one.
-    pub(crate) fn snapshot(&self) -> Option<LeaseSnapshot> {
+    /// The last complete snapshot and what changed since, once there are other changes than `seen`.
+    pub(crate) async fn snapshot_after(&self, seen: u64) -> LeaseSnapshot {
+        // The sender lives in `self`.
+        let _ = self.changes.subscribe().wait_for(|changes| *changes > 0 && *changes != seen).await;
         let known = self.known();
-        let grace_ms = u64::try_from(known.grace.as_millis()).unwrap_or(u64::MAX);
-        (known.changes > 0).then(|| LeaseSnapshot {
+        LeaseSnapshot {
             leases: known.table.leases(Instant::now()),
-            grace_ms,
+            grace_ms: u64::try_from(known.grace.as_millis()).unwrap_or(u64::MAX),
             pool: known.pool.clone(),
             generation: known.generation,
-        })
+            changes: *self.changes.borrow(),
+        }
+    }
+
+    fn changed(&self) {
+        self.changes.send_modify(|changes| *changes += 1);
     }
 
     /// Takes up what an earlier worker knew. The allocator's own word replaces it.
     pub(crate) fn restore(&self, snapshot: LeaseSnapshot, gateway: &Gateway) {
-        let LeaseSnapshot { leases, grace_ms, pool, generation } = snapshot;
+        let LeaseSnapshot { leases, grace_ms, pool, generation, .. } = snapshot;
         self.replace(leases, pool, Duration::from_millis(grace_ms), generation, gateway);
         self.known().table.expire(Instant::now(), Duration::from_millis(grace_ms), gateway);
     }
@@ -108,13 +117,9 @@ impl Leases {
         gateway.set_pool(pool.clone());
         let mut known = self.known();
         let applied = known.table.replace(leases, generation, gateway);
-        *known = Known {
-            table: std::mem::take(&mut known.table),
-            grace,
-            pool,
-            generation,
-            changes: known.changes + 1,
-        };
+        *known = Known { table: std::mem::take(&mut known.table), grace, pool, generation };
+        drop(known);
+        self.changed();
         applied
     }
 
@@ -126,7 +131,8 @@ impl Leases {
             Line::End { .. } | Line::Beat | Line::Other => return None,
         };
         known.generation = applied.generation;
-        known.changes += 1;
+        drop(known);
+        self.changed();
         Some(applied)
     }
 
@@ -141,7 +147,8 @@ impl Leases {
         let mut known = self.known();
         let grace = known.grace;
         known.table.expire(Instant::now(), grace, gateway);
-        known.changes += 1;
+        drop(known);
+        self.changed();
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {

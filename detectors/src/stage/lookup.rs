@@ -44,7 +44,9 @@ impl Lookup {
 }
 
 fn pairs(flags: &PairFlags, text: &[u8], paired: &mut [u64], alone: &mut [u64]) {
-    for ((block, start), (paired, alone)) in text.chunks(64).zip((0..).step_by(64)).zip(paired.iter_mut().zip(alone)) {
+    for ((block, start), (paired, alone)) in
+        text.chunks(64).zip((0..).step_by(64)).zip(paired.iter_mut().zip(alone))
+    {
         (*paired, *alone) = (0, 0);
         for (&byte, at) in block.iter().zip(0usize..) {
             let first = flags.first[usize::from(byte)];

@@ -148,7 +148,9 @@ fn backslash(rest: &[u8]) -> Option<Parsed> {
     match rest.first()? {
         b'u' if rest.get(1)? == &b'{' => braced(&rest[2..]),
         b'u' => Some(hex(&rest[1..], 4)?.map_or(Parsed::Plain, |code| Escape::of_char(6, code, step))),
-        b'x' => Some(hex(&rest[1..], 2)?.map_or(Parsed::Plain, |byte| Escape::of_bytes(4, &[low_byte(byte)], step))),
+        b'x' => Some(
+            hex(&rest[1..], 2)?.map_or(Parsed::Plain, |byte| Escape::of_bytes(4, &[low_byte(byte)], step)),
+        ),
         b'0'..=b'3' => {
             let octal = |at: usize| rest.get(at).map(|digit| char::from(*digit).to_digit(8));
             let digits = [octal(0)?, octal(1)?, octal(2)?];
@@ -312,8 +314,13 @@ mod tests {
         for (written, text, step) in cases {
             let followed = [written.as_bytes(), b" and more"].concat();
             for (bytes, over) in [(written.as_bytes(), true), (&followed[..], true), (&followed[..], false)] {
-                let Parsed::Escape(escape) = parse(bytes, over) else { panic!("{written:?}: {:?}", parse(bytes, over)) };
-                assert_eq!((escape.length, escape.text(), escape.step), (written.len(), text.as_bytes(), step));
+                let Parsed::Escape(escape) = parse(bytes, over) else {
+                    panic!("{written:?}: {:?}", parse(bytes, over))
+                };
+                assert_eq!(
+                    (escape.length, escape.text(), escape.step),
+                    (written.len(), text.as_bytes(), step)
+                );
             }
             for cut in 1..written.len() {
                 let parsed = parse(&written.as_bytes()[..cut], false);
@@ -324,7 +331,10 @@ mod tests {
 
     #[test]
     fn other_texts_stand_for_themselves() {
-        for text in ["%zz", "%u00zz", r"\u00zz", r"\xzz", r"\d+", r"\u{}x", "&c;", "&#;", "&#x;", "=z", "é", "\u{2019}", "\u{3042}", "\u{ff00}"] {
+        for text in [
+            "%zz", "%u00zz", r"\u00zz", r"\xzz", r"\d+", r"\u{}x", "&c;", "&#;", "&#x;", "=z", "é",
+            "\u{2019}", "\u{3042}", "\u{ff00}",
+        ] {
             assert_eq!(parse(text.as_bytes(), true), Parsed::Plain, "{text:?}");
         }
         assert_eq!(parse(b"&#103", true), parse(b"&#103 ", false), "the semicolon may be missing");

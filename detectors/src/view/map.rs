@@ -43,7 +43,10 @@ impl Map {
         let goes_on = self.segments.back().is_some_and(|last| {
             let (units, rest) = match unit.0 {
                 0 | LUMP => return false,
-                _ => ((self.decoded - last.decoded) / u64::from(unit.0), (self.decoded - last.decoded) % u64::from(unit.0)),
+                _ => (
+                    (self.decoded - last.decoded) / u64::from(unit.0),
+                    (self.decoded - last.decoded) % u64::from(unit.0),
+                ),
             };
             let continues = rest == 0 && last.source + units * u64::from(unit.1) == self.source;
             last.unit == unit && last.step == step && continues
@@ -78,7 +81,9 @@ impl Map {
         match decoded.checked_sub(segment.decoded) {
             None => segment.source.saturating_sub(segment.decoded - decoded),
             Some(_) if self.is_last(segment) && self.is_coarse => segment.source,
-            Some(distance) => segment.source + scale(distance, segment.unit.0, segment.unit.1, u64::div_euclid),
+            Some(distance) => {
+                segment.source + scale(distance, segment.unit.0, segment.unit.1, u64::div_euclid)
+            }
         }
     }
 
@@ -136,7 +141,9 @@ impl Map {
     }
 
     fn is_last(&self, segment: &Segment) -> bool {
-        self.segments.back().is_some_and(|last| last.decoded == segment.decoded && last.source == segment.source)
+        self.segments
+            .back()
+            .is_some_and(|last| last.decoded == segment.decoded && last.source == segment.source)
     }
 }
 
@@ -156,7 +163,8 @@ mod tests {
         map.add(1, 3, (1, 3), Some(ViewStep::Percent)); // 16 from 18..21
         map.add(0, 2, (0, 2), Some(ViewStep::Invisible)); // nothing from 21..23
         map.add(4, 4, (1, 1), None); // 17..21 from 23..27
-        let cases = [(9, 9, 9), (10, 10, 10), (12, 12, 12), (15, 15, 15), (16, 18, 18), (17, 23, 21), (18, 24, 24)];
+        let cases =
+            [(9, 9, 9), (10, 10, 10), (12, 12, 12), (15, 15, 15), (16, 18, 18), (17, 23, 21), (18, 24, 24)];
         for (decoded, start, end) in cases {
             assert_eq!((map.start(decoded), map.end(decoded)), (start, end), "{decoded}");
         }

@@ -50,7 +50,9 @@ const fn second(byte: u8) -> u8 {
     }
     match byte {
         b'u' | b'U' => flags | PERCENT | BACKSLASH,
-        b'x' | b'n' | b'r' | b't' | b'b' | b'f' | b'v' | b'/' | b'"' | b'\'' | b'\\' | b'0'..=b'3' => flags | BACKSLASH,
+        b'x' | b'n' | b'r' | b't' | b'b' | b'f' | b'v' | b'/' | b'"' | b'\'' | b'\\' | b'0'..=b'3' => {
+            flags | BACKSLASH
+        }
         b'\n' => flags | BACKSLASH | QUOTED,
         b'\r' => flags | QUOTED,
         b'K' => flags | PACKED,
@@ -85,7 +87,8 @@ impl Marks {
     pub(super) fn new(lookup: Lookup, bytes: Bytes<'_>) -> Self {
         let chunk = bytes.chunk();
         let blocks = chunk.len().div_ceil(64);
-        let (mut special, mut alphabet) = (vec![0; blocks].into_boxed_slice(), vec![0; blocks].into_boxed_slice());
+        let (mut special, mut alphabet) =
+            (vec![0; blocks].into_boxed_slice(), vec![0; blocks].into_boxed_slice());
         lookup.pairs(&FLAGS, chunk, &mut special, &mut alphabet);
         let has_special = special.iter().any(|mask| *mask != 0);
         Self { start: bytes.chunk_start(), end: bytes.end(), special, alphabet, has_special }

@@ -306,7 +306,9 @@ fn gzip_header(bytes: &[u8]) -> Header {
     }
     for text in [NAME, COMMENT] {
         if flags & text != 0 {
-            let Some(end) = bytes.get(length..).and_then(|rest| memchr::memchr(0, rest)) else { return Header::More };
+            let Some(end) = bytes.get(length..).and_then(|rest| memchr::memchr(0, rest)) else {
+                return Header::More;
+            };
             length += end + 1;
         }
     }
@@ -320,7 +322,8 @@ fn gzip_header(bytes: &[u8]) -> Header {
 fn zlib_header(bytes: &[u8]) -> Header {
     const PRESET_DICTIONARY: u8 = 0x20;
     let Some(&[method, flags]) = bytes.first_chunk::<2>() else { return Header::More };
-    let is_zlib = method & 15 == 8 && method >> 4 <= 7 && u16::from_be_bytes([method, flags]).is_multiple_of(31);
+    let is_zlib =
+        method & 15 == 8 && method >> 4 <= 7 && u16::from_be_bytes([method, flags]).is_multiple_of(31);
     if is_zlib && flags & PRESET_DICTIONARY == 0 { Header::Body(2) } else { Header::Broken }
 }
 

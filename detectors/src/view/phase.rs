@@ -202,7 +202,8 @@ impl Phase {
 
     fn starts(&self, magics: &[Magic]) -> Vec<Start> {
         let (group_chars, group_bytes) = self.coding.group();
-        let mine = magics.iter().filter(|magic| magic.coding == self.coding && magic.at % group_chars == self.at);
+        let mine =
+            magics.iter().filter(|magic| magic.coding == self.coding && magic.at % group_chars == self.at);
         mine.map(|magic| {
             let at = (magic.at - self.at) / group_chars * group_bytes;
             Start { at, known_at: at + self.coding.bytes(magic.length as u64 - 1), kind: magic.kind }

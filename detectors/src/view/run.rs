@@ -52,7 +52,8 @@ struct Opening {
 }
 
 static OPENINGS: LazyLock<[Opening; 9]> = LazyLock::new(|| {
-    let opening = |text: &'static str, coding, kind| Opening { finder: memmem::Finder::new(text), coding, kind };
+    let opening =
+        |text: &'static str, coding, kind| Opening { finder: memmem::Finder::new(text), coding, kind };
     [
         opening("H4sI", Coding::Base64, Kind::Gzip),
         opening("KLUv/", Coding::Base64, Kind::Zstd),
@@ -201,7 +202,8 @@ impl Run {
         self.find_magics(hexes.is_some());
         let (map, magics) = (&self.map, &self.magics);
         let place = Place { start: &|at| map.start(at), end: &|at| map.end(at) };
-        let mut batch = Batch { chars: &self.chars, dropped: self.dropped, depth: input.depth, told, magics, place };
+        let mut batch =
+            Batch { chars: &self.chars, dropped: self.dropped, depth: input.depth, told, magics, place };
         for (phase, at) in self.base64.iter_mut().zip(0..) {
             phase.look(cx, &mut batch, planes.base64_text(at));
         }
@@ -221,7 +223,9 @@ impl Run {
         if self.searched == 0 && self.chars.len() >= 2 && ZLIB.contains(&[self.chars[0], self.chars[1]]) {
             self.magics.push(Magic { at: 0, length: 1, coding: Coding::Base64, kind: Kind::Zlib });
         }
-        for Opening { finder, coding, kind } in OPENINGS.iter().filter(|one| has_hex || one.coding != Coding::Hex) {
+        for Opening { finder, coding, kind } in
+            OPENINGS.iter().filter(|one| has_hex || one.coding != Coding::Hex)
+        {
             let length = finder.needle().len();
             let from = known.saturating_sub(length - 1);
             for at in finder.find_iter(&self.chars[from..]) {
@@ -322,7 +326,8 @@ impl Planes {
         let last = |block: usize| self.0.get(block).map_or(0, |planes| planes[LAST_TEXT]);
         let words = |text: bool| {
             self.0.iter().enumerate().map(move |(block, planes)| {
-                let (first, second) = if text { (FIRST_TEXT, SECOND_TEXT) } else { (FIRST_ASCII, SECOND_ASCII) };
+                let (first, second) =
+                    if text { (FIRST_TEXT, SECOND_TEXT) } else { (FIRST_ASCII, SECOND_ASCII) };
                 let mut third = planes[THIRD_ASCII];
                 if text {
                     third &= planes[THIRD_TEXT] | planes[LAST_TEXT] >> 1 | last(block + 1) << 63;
@@ -332,7 +337,8 @@ impl Planes {
             })
         };
         // Of four characters in a row at least three say something.
-        has_run(words(true), Coding::Base64.chars(PLAIN_MIN) - 1) || has_run(words(false), Coding::Base64.chars(WIDE_MIN) - 1)
+        has_run(words(true), Coding::Base64.chars(PLAIN_MIN) - 1)
+            || has_run(words(false), Coding::Base64.chars(WIDE_MIN) - 1)
     }
 
     fn has_hex(&self) -> bool {
@@ -377,8 +383,10 @@ impl HexPlanes {
     /// Whether text may come out at this alignment.
     fn text(&self, at: u32) -> bool {
         let high = SECONDS.rotate_left(at);
-        let words = |flag: usize| self.0.iter().map(move |planes| planes[flag] & high | planes[DIGIT] & !high);
-        has_run(words(HIGH_TEXT), Coding::Hex.chars(PLAIN_MIN)) || has_run(words(HIGH_ASCII), Coding::Hex.chars(WIDE_MIN))
+        let words =
+            |flag: usize| self.0.iter().map(move |planes| planes[flag] & high | planes[DIGIT] & !high);
+        has_run(words(HIGH_TEXT), Coding::Hex.chars(PLAIN_MIN))
+            || has_run(words(HIGH_ASCII), Coding::Hex.chars(WIDE_MIN))
     }
 }
 
@@ -392,7 +400,9 @@ pub(super) fn is_idle(lookup: Lookup, chars: &[u8]) -> bool {
             (0..2).any(|at| planes.text(at))
         });
     let opens = |one: &Opening| (has_hex || one.coding != Coding::Hex) && one.finder.find(chars).is_some();
-    !may_be_text && !chars.first_chunk().is_some_and(|first| ZLIB.contains(first)) && !OPENINGS.iter().any(opens)
+    !may_be_text
+        && !chars.first_chunk().is_some_and(|first| ZLIB.contains(first))
+        && !OPENINGS.iter().any(opens)
 }
 
 /// Whether a run may go on behind this byte, which is not of its alphabet.

@@ -84,7 +84,8 @@ fn scan(rules: &Arc<RuleSet>, body: &[u8], sizes: &[usize]) -> Seen {
 /// Scans `body` whole and cut in the usual ways; all outcomes must be the same. Returns it.
 fn scan_every_way(rules: &Arc<RuleSet>, body: &[u8]) -> Seen {
     let whole = scan(rules, body, &[]);
-    let mut scanner = ViewScanner::new(Arc::clone(rules), Arc::new(Selection::all(rules)), ViewLimits::default());
+    let mut scanner =
+        ViewScanner::new(Arc::clone(rules), Arc::new(Selection::all(rules)), ViewLimits::default());
     for _ in 0..2 {
         let mut found = Vec::new();
         scanner.whole(body, &mut found);
@@ -116,7 +117,8 @@ fn base64(bytes: &[u8]) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::new();
     for group in bytes.chunks(3) {
-        let bits = group.iter().fold(0u32, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - group.len()));
+        let bits =
+            group.iter().fold(0u32, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - group.len()));
         for place in 0..=group.len() {
             text.push(char::from(ALPHABET[(bits >> (18 - 6 * place) & 63) as usize]));
         }
@@ -179,7 +181,10 @@ fn base64_is_decoded_at_every_alignment() {
         for glued in ["", "x", "xy", "xyz", "/some/path/"] {
             let body = format!("say \"{glued}{text}\" so");
             let found = scan_every_way(&rules, body.as_bytes());
-            let views: Vec<_> = found.iter().map(|(view, id, .., text)| (view.as_str(), id.as_str(), text.as_str())).collect();
+            let views: Vec<_> = found
+                .iter()
+                .map(|(view, id, .., text)| (view.as_str(), id.as_str(), text.as_str()))
+                .collect();
             assert_eq!(views, [("base64", "pat", PAT)], "{body:?}");
         }
     }
@@ -209,7 +214,9 @@ fn base64_is_found_in_every_dress() {
         ("base64>percent", base64(PAT.replace('_', "%5F").as_bytes())),
     ];
     for (view, text) in cases {
-        for body in [text.clone(), format!("{{\"data\":\"{text}\"}}"), format!("data:text/plain;base64,{text}")] {
+        for body in
+            [text.clone(), format!("{{\"data\":\"{text}\"}}"), format!("data:text/plain;base64,{text}")]
+        {
             let found = scan_every_way(&rules, body.as_bytes());
             let views: Vec<_> = found.iter().map(|(view, id, ..)| (view.as_str(), id.as_str())).collect();
             assert_eq!(views, [(view, "pat")], "{body:?}");
@@ -241,7 +248,10 @@ fn compressed_streams_are_inflated_where_they_stand() {
         [&head[..], &body].concat()
     };
     // A run of letters keeps every coder from storing it as it is.
-    let text = format!("{} and {PAT}, and the end of it", "abcdefghijklmnopqrstuvwxyzABCDEFGHIJ, ghp_abcdefgh. ".repeat(40));
+    let text = format!(
+        "{} and {PAT}, and the end of it",
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJ, ghp_abcdefgh. ".repeat(40)
+    );
     let zstd = zstd::bulk::compress(text.as_bytes(), 3).expect("it compresses");
     let glued = [b"\x1f\x8b\x08\0\0\0\0\0\0\x03".to_vec(), gzip(text.as_bytes())].concat();
     let cases = [
@@ -267,7 +277,10 @@ fn compressed_streams_are_inflated_where_they_stand() {
 fn caps_are_told_and_broken_streams_are_not() {
     let rules = rules();
     let caps = |limits: ViewLimits, body: &[u8]| -> Vec<String> {
-        scan_with(&rules, limits, body, &[]).into_iter().map(|(view, what, ..)| format!("{view} {what}")).collect()
+        scan_with(&rules, limits, body, &[])
+            .into_iter()
+            .map(|(view, what, ..)| format!("{view} {what}"))
+            .collect()
     };
     let all = ViewLimits::default();
     let zeros = gzip(&vec![0; 4 << 20]);
@@ -281,7 +294,11 @@ fn caps_are_told_and_broken_streams_are_not() {
     assert_eq!(caps(all, large), ["zstd Window"]);
     let encrypted = b"PK\x03\x04\x14\0\x01\0\x08\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x05\0\0\0a.txt";
     assert_eq!(caps(all, encrypted), ["zip Method"]);
-    for broken in [&b"\x1f\x8b\x08\0\0\0\0\0\0\x03\xff\xff\xff"[..], b"PK\x03\x04 is how it begins", b"\x28\xb5\x2f\xfd\xff"] {
+    for broken in [
+        &b"\x1f\x8b\x08\0\0\0\0\0\0\x03\xff\xff\xff"[..],
+        b"PK\x03\x04 is how it begins",
+        b"\x28\xb5\x2f\xfd\xff",
+    ] {
         assert_eq!(caps(all, broken), Vec::<String>::new(), "{broken:?}");
     }
 }
@@ -301,7 +318,8 @@ fn what_a_view_holds_holds_the_stream() {
         (format!("{} ", &text[..40]), 0, 0),
     ];
     for (body, held, held_longer) in cases {
-        let mut scanner = ViewScanner::new(rules.clone(), Arc::new(Selection::all(&rules)), ViewLimits::default());
+        let mut scanner =
+            ViewScanner::new(rules.clone(), Arc::new(Selection::all(&rules)), ViewLimits::default());
         let progress = scanner.push(body.as_bytes(), &mut Vec::new());
         let left = |to: u64| scanner.position() - to;
         assert_eq!((left(progress.cleared_to), left(progress.deadline_to)), (held, held_longer), "{body:?}");
@@ -314,7 +332,11 @@ fn a_stream_at_rest_is_small() {
     let selection = Arc::new(Selection::all(&rules));
     let mut scanner = ViewScanner::new(rules.clone(), selection.clone(), ViewLimits::default());
     let plain = crate::Scanner::new(rules.clone(), selection).memory_usage();
-    let text = format!("some words, {} and %41%42, {}. ", base64(&gzip(PAT.as_bytes())), "and more words. ".repeat(100));
+    let text = format!(
+        "some words, {} and %41%42, {}. ",
+        base64(&gzip(PAT.as_bytes())),
+        "and more words. ".repeat(100)
+    );
     let mut found = Vec::new();
     for _ in 0..20 {
         scanner.push(text.as_bytes(), &mut found);
@@ -324,7 +346,15 @@ fn a_stream_at_rest_is_small() {
 
 /// Pieces of text that open and close views, and parts of secrets in every dress.
 fn pieces() -> impl Strategy<Value = Vec<u8>> {
-    let secret = prop::sample::select(vec![PAT, KEY, "0123456789abcdef0123456789abcdef-us12", "4111111111111111", "gh", "p_", "AKIA"]);
+    let secret = prop::sample::select(vec![
+        PAT,
+        KEY,
+        "0123456789abcdef0123456789abcdef-us12",
+        "4111111111111111",
+        "gh",
+        "p_",
+        "AKIA",
+    ]);
     let dressed = (secret, 0usize..12).prop_map(|(secret, dress)| match dress {
         0 => secret.bytes().flat_map(|byte| format!("%{byte:02X}").into_bytes()).collect(),
         1 => secret.bytes().flat_map(|byte| format!("\\u{byte:04x}").into_bytes()).collect(),
@@ -340,8 +370,26 @@ fn pieces() -> impl Strategy<Value = Vec<u8>> {
         _ => secret.as_bytes().to_vec(),
     });
     let noise = prop::sample::select(vec![
-        " ", "\\n", "\\", "%", "%2", "&", "&amp;", "=", "=\n", "\0", "a", "word ", "\n", "\u{200b}", "\u{1f}", "PK", "/usr/share/doc/",
-        "\\\\n", "aGVsbG8gd29ybGQsIGhlbGxv", "0123456789abcdef0123",
+        " ",
+        "\\n",
+        "\\",
+        "%",
+        "%2",
+        "&",
+        "&amp;",
+        "=",
+        "=\n",
+        "\0",
+        "a",
+        "word ",
+        "\n",
+        "\u{200b}",
+        "\u{1f}",
+        "PK",
+        "/usr/share/doc/",
+        "\\\\n",
+        "aGVsbG8gd29ybGQsIGhlbGxv",
+        "0123456789abcdef0123",
     ]);
     let noise = noise.prop_map(|text| text.as_bytes().to_vec());
     prop::collection::vec(prop_oneof![noise, dressed], 0..12).prop_map(|pieces| pieces.concat())

@@ -151,7 +151,13 @@ impl Text {
     }
 
     /// Takes an episode on; returns whether there is more to look at in the chunk.
-    fn follow(&mut self, mut episode: Box<Episode>, cx: &mut Cx<'_>, input: &Input<'_>, known: &[Known]) -> bool {
+    fn follow(
+        &mut self,
+        mut episode: Box<Episode>,
+        cx: &mut Cx<'_>,
+        input: &Input<'_>,
+        known: &[Known],
+    ) -> bool {
         let patience = cx.rules.look_behind.max(BACK) as u64;
         let goes_on = loop {
             if self.cursor == self.end {
@@ -225,7 +231,8 @@ impl Text {
         }
         let beside = self.chain_start(at);
         let back = |by: u64| beside.checked_sub(by).and_then(|at| input.bytes.get(at));
-        let around = Around { before: [back(2), back(1)], last: input.bytes.get(after - 1), after: [next, third] };
+        let around =
+            Around { before: [back(2), back(1)], last: input.bytes.get(after - 1), after: [next, third] };
         if around.lets_matter(&cx.rules.seams, escape) { Matters::Yes } else { Matters::No }
     }
 }
@@ -288,7 +295,9 @@ fn parse_at(input: &Input<'_>, at: u64) -> Parsed {
 /// Where the characters begin that may be the first of a run which goes on with the escape at `at`. A longer run is open.
 fn run_start(bytes: Bytes<'_>, at: u64) -> u64 {
     let mut start = at;
-    while at - start < RUN_MIN && start.checked_sub(1).and_then(|before| bytes.get(before)).is_some_and(is_base64) {
+    while at - start < RUN_MIN
+        && start.checked_sub(1).and_then(|before| bytes.get(before)).is_some_and(is_base64)
+    {
         start -= 1;
     }
     start
@@ -344,7 +353,8 @@ impl Episode {
         };
         let inside = self.map.step_within(start, end);
         // A character beside a match may be what let it stand free.
-        let beside = || self.map.step_within(start.saturating_sub(1), end + 1).filter(|_| sighting.view.is_raw());
+        let beside =
+            || self.map.step_within(start.saturating_sub(1), end + 1).filter(|_| sighting.view.is_raw());
         let Some(step) = inside.or_else(beside) else { return false };
         relocate(&mut sighting.event, |at| self.map.start(at), |at| self.map.end(at));
         let is_known = match sighting.event {
@@ -364,7 +374,8 @@ impl Episode {
         }
         let position = self.node.position();
         let is_done = self.batch.is_empty();
-        let place = |at: u64, all: u64| if at == position && is_done { all } else { self.map.start(at).min(all) };
+        let place =
+            |at: u64, all: u64| if at == position && is_done { all } else { self.map.start(at).min(all) };
         Progress { cleared_to: place(cleared_to, cursor), deadline_to: place(deadline_to, end) }
     }
 }

@@ -307,9 +307,10 @@ mod tests {
 
     #[test]
     fn dear_codings_are_not_asked_for_unless_that_was_signed() {
-        let plain: &[(&str, &str)] = &[];
+        type Fields<'a> = &'a [(&'a str, &'a str)];
+        let plain: Fields<'_> = &[];
         let signed = [("authorization", "AWS4-HMAC-SHA256 Credential=x, SignedHeaders=accept-encoding;host")];
-        let cases: [(&str, &[(&str, &str)], Option<&str>, &str); 7] = [
+        let cases: [(&str, Fields<'_>, Option<&str>, &str); 7] = [
             ("gzip, deflate, br, zstd", plain, None, "gzip, deflate"),
             ("br;q=1.0, gzip;q=0.8, *;q=0.1", plain, Some("a=b"), "gzip;q=0.8, *;q=0.1"),
             ("BR", plain, None, "identity"),

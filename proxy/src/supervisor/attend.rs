@@ -24,6 +24,8 @@ const START_MAX: Duration = Duration::from_secs(60);
 const BEAT: Duration = Duration::from_secs(1);
 /// Longest wait for the answer to a beat.
 pub(super) const BEAT_PATIENCE: Duration = Duration::from_secs(2);
+/// Longest wait for a change of the leases, before it is asked for again.
+const LEASES_PATIENCE: Duration = Duration::from_secs(60);
 /// Longest wait for the answer to the periodic probe: three misses, five seconds apart, are over within 18 seconds.
 const PROBE_PATIENCE: Duration = Duration::from_millis(2500);
 
@@ -46,14 +48,41 @@ pub(super) async fn attend(shared: Arc<Shared>, worker: Arc<Worker>, events: mps
     }
     // The loop ends with the process.
     let _ = events.send(Event::Serves(worker.pid)).await;
+    tokio::select! {
+        () = beats(&shared, &worker) => {}
+        () = follow_leases(&shared, &worker) => {}
+    }
+}
+
+/// Asks for a sign of life again and again, until the worker has drained or is gone.
+async fn beats(shared: &Shared, worker: &Arc<Worker>) {
     loop {
-        match beat(&shared, &worker).await {
+        match beat(shared, worker).await {
             Ok(beat) if beat.drained => return worker.let_go(),
             // Nobody is there any more; the loop reaps it.
             Err(AskError::Channel(_)) => return,
             Ok(_) | Err(AskError::Late | AskError::Refused(..)) => {}
         }
         sleep(BEAT).await;
+    }
+}
+
+/// Keeps the worker's leases, each change as it comes: what a worker takes with it, the next one does not know. Never
+/// returns by itself.
+async fn follow_leases(shared: &Shared, worker: &Arc<Worker>) {
+    let mut seen = 0;
+    loop {
+        let path = format!("{}/{seen}", path::LEASES);
+        match worker.get::<LeaseSnapshot>(&path, LEASES_PATIENCE).await {
+            Ok(leases) => {
+                seen = leases.changes();
+                if shared.is_serving(worker) {
+                    shared.kept_leases().keep(leases);
+                }
+            }
+            Err(AskError::Late) => {}
+            Err(_) => sleep(BEAT).await,
+        }
     }
 }
 
@@ -87,10 +116,6 @@ async fn beat(shared: &Shared, worker: &Arc<Worker>) -> Result<Beat, AskError> {
         shared.admit_from(&beat.admin_from);
         if beat.config != known.config {
             shared.keep_config(worker.ask(Method::GET, path::CONFIG, Bytes::new(), BEAT_PATIENCE).await?);
-        }
-        if beat.lease_changes != known.lease_changes {
-            let leases: Option<LeaseSnapshot> = worker.get(path::LEASES, BEAT_PATIENCE).await?;
-            leases.into_iter().for_each(|leases| shared.kept_leases().keep(leases));
         }
     }
     Ok(beat)

@@ -1,6 +1,7 @@
 //! The worker's end of the channel: what the supervisor asks, and what it passes on for the admin port.
 //!
-//! Invariant: nothing here waits for a bottle or an upstream, so that an answer is a sign of life.
+//! Invariant: nothing here waits for a bottle or an upstream, so that an answer is a sign of life; the one question that
+//! waits, for changes of the leases, is asked beside the others.
 
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -103,7 +104,6 @@ impl Api {
         Beat {
             exchanges: u64::try_from(gateway.metrics.exchanges_open.get()).unwrap_or(0),
             config: gateway.config_digest(),
-            lease_changes: gateway.leases.changes(),
             admin_from: gateway.book().admin_from.clone(),
             drained: self.drained.load(Ordering::Relaxed),
         }
@@ -116,7 +116,7 @@ fn router(api: Arc<Api>) -> Router {
         .route(path::BEAT, get(|State(api): State<Arc<Api>>| async move { Json(api.beat()) }))
         .route(path::BEGIN, post(begin))
         .route(path::BARS, put(set_bars))
-        .route(path::LEASES, get(lease_snapshot))
+        .route(&format!("{}/{{changes}}", path::LEASES), get(lease_snapshot))
         .route(path::CONTROLLED, put(put_bottle))
         .route(&controlled, axum::routing::delete(remove_bottle))
         .route(
@@ -176,8 +176,9 @@ fn bar(gateway: &Gateway, bars: &[Bar]) {
     }
 }
 
-async fn lease_snapshot(State(api): State<Arc<Api>>) -> Json<Option<LeaseSnapshot>> {
-    Json(api.gateway.leases.snapshot())
+/// Answers when the leases change: what is not known here yet is asked for all the time.
+async fn lease_snapshot(State(api): State<Arc<Api>>, Path(seen): Path<u64>) -> Json<LeaseSnapshot> {
+    Json(api.gateway.leases.snapshot_after(seen).await)
 }
 
 async fn put_bottle(State(api): State<Arc<Api>>, Json(controlled): Json<Controlled>) -> Response {

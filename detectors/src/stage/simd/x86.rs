@@ -61,7 +61,8 @@ fn pairs_by_64(flags: &PairFlags, text: &[u8], paired: &mut [u64], alone: &mut [
         let firsts = find(first, load(block));
         let seconds = find(second, load(&block[1..]));
         *alone = _mm512_movepi8_mask(firsts);
-        let any = _mm512_and_si512(_mm512_and_si512(firsts, seconds), _mm512_set1_epi8((!ALONE).cast_signed()));
+        let any =
+            _mm512_and_si512(_mm512_and_si512(firsts, seconds), _mm512_set1_epi8((!ALONE).cast_signed()));
         *paired = _mm512_test_epi8_mask(any, any);
         if let (0..65, Some(last)) = (rest.len(), rest.last()) {
             let known = if rest.len() < 64 { (1 << rest.len()) - 1 } else { u64::MAX };
