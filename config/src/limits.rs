@@ -74,6 +74,23 @@ limits! {
     /// HTTP/2: streams that we reset and still remember, so that late frames for them are no error.
     h2_remembered_resets: count(usize) = 32, in 1, to 1024;
 
+    // Memory. What a budget is too small for is lowered to a part of it: `check --memory` prints what is in effect.
+    /// Time that a connection, an exchange or a decoder waits for memory; then it is refused.
+    admission_timeout: time(Duration) = 10 * SECOND, in 100 * MS, to 10 * MINUTE;
+    /// Memory that one bottle may hold, at most all that the budget leaves.
+    memory_per_bottle: bytes(u64) = 64 * GIB, in MIB, to 64 * GIB;
+    /// Exchanges of one bottle at once.
+    exchanges_per_bottle: count(usize) = 4096, in 1, to 1_000_000;
+    /// Bytes of a body that are read at once on an HTTP/1.1 connection.
+    h1_read_bytes: bytes(usize) = 64 * KIB, in 4 * KIB, to MIB;
+    /// Bytes of a body that wait to be written on an HTTP/1.1 connection.
+    write_queue_bytes: bytes(usize) = 64 * KIB, in 4 * KIB, to MIB;
+    /// Bytes that a connection's socket takes and has not sent.
+    socket_unsent_bytes: bytes(u32) = 64 * KIB, in 4 * KIB, to 16 * MIB;
+    /// Bytes that a connection's socket has received and nobody has read, once memory is short; before, the kernel
+    /// decides.
+    socket_receive_bytes: bytes(usize) = 32 * KIB, in 4 * KIB, to 16 * MIB;
+
     // TLS.
     /// Bytes that a TLS session buffers in each direction.
     tls_buffer_bytes: bytes(usize) = 64 * KIB, in 4 * KIB, to MIB;
@@ -158,14 +175,18 @@ limits! {
     decode_ratio_floor_bytes: bytes(u64) = 64 * MIB, in MIB, to 64 * GIB;
     /// Bytes decoded and scanned before other exchanges get their turn.
     decode_output_per_poll_bytes: bytes(usize) = 256 * KIB, in 16 * KIB, to 4 * MIB;
-    /// The windows of all zstd and brotli bodies together; one that finds no room is refused.
-    decoder_windows_bytes: bytes(u64) = 256 * MIB, in MIB, to 64 * GIB;
     /// The largest window that a zstd stream may ask for.
     zstd_window_bytes: bytes(u64) = 8 * MIB, in MIB, to 128 * MIB;
     /// The largest window that a brotli stream may ask for.
     brotli_window_bytes: bytes(u64) = 16 * MIB, in MIB, to 16 * MIB;
     /// Bytes of a compressed stream that no decoder shows: extra fields, names, comments, skippable frames.
     hidden_room_bytes: bytes(usize) = 256, in 0, to 64 * KIB;
+    /// Encodings inside a body or a field that are undone one inside the other: escapes, base64, hex, archives.
+    view_depth: count(usize) = 6, in 0, to 8;
+    /// Compressed streams inside one body that are inflated at once.
+    view_streams: count(usize) = 4, in 0, to 64;
+    /// The largest window that a zstd stream inside a body may ask for.
+    view_window_bytes: bytes(u64) = MIB, in KIB, to 128 * MIB;
     /// Bytes of one detector's compiled automaton.
     detector_automaton_bytes: bytes(usize) = 2 * MIB, in 64 * KIB, to 64 * MIB;
     /// Bytes of all detectors' compiled automata.

@@ -1,6 +1,6 @@
 //! How fast the engine scans: a report in MB/s of thread CPU time, by first stage, corpus and chunk size.
 //!
-//! `cargo bench -p decant-detectors --bench scan -- [--rounds N] [--short | --part NAME] [FILE...]`
+//! `cargo bench -p decant-detectors --bench scan -- [--rounds N] [--short | --views | --part NAME] [FILE...]`
 //!
 //! The built-in pack is on. `stage` rows look for anchors alone; `scan` rows are the whole scanner;
 //! `short` rows scan header-sized inputs one by one. All stages run interleaved and the best round
@@ -12,7 +12,7 @@ mod corpus;
 use std::sync::Arc;
 use std::time::Instant;
 
-use decant_detectors::{BuildLimits, Rule, RuleSet, RuleSetBuilder, Scanner, Selection, StageKind};
+use decant_detectors::{BuildLimits, Rule, RuleSet, RuleSetBuilder, Scanner, Selection, StageKind, ViewLimits, ViewScanner};
 
 /// Bytes of a chunk: a TLS record, and what a network packet carries.
 const CHUNKS: [usize; 2] = [16 << 10, 1400];
@@ -21,15 +21,19 @@ const SPAN: u64 = 60_000_000;
 /// Bytes of a header-sized input.
 const SHORT: [usize; 3] = [20, 50, 100];
 
+/// The parts that stand for ordinary traffic.
+const MIX: [&str; 4] = ["json", "html", "random", "base64"];
+
 struct Options {
     rounds: usize,
     only_short: bool,
+    only_views: bool,
     part: Option<String>,
     files: Vec<String>,
 }
 
 fn options() -> Options {
-    let mut options = Options { rounds: 5, only_short: false, part: None, files: Vec::new() };
+    let mut options = Options { rounds: 5, only_short: false, only_views: false, part: None, files: Vec::new() };
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         match arg.as_str() {
@@ -37,6 +41,7 @@ fn options() -> Options {
                 options.rounds = args.next().and_then(|n| n.parse().ok()).expect("a number of rounds");
             }
             "--part" => options.part = args.next(),
+            "--views" => options.only_views = true,
             "--short" => options.only_short = true,
             "--bench" => {}
             _ => options.files.push(arg),
@@ -110,6 +115,42 @@ fn whole(rules: &Arc<RuleSet>, selection: &Arc<Selection>, body: &[u8], chunk: u
     found + events.len()
 }
 
+/// As [`whole`], in every view that `limits` allow.
+fn viewed(rules: &Arc<RuleSet>, selection: &Arc<Selection>, limits: ViewLimits, body: &[u8], chunk: usize) -> usize {
+    let mut scanner = ViewScanner::new(rules.clone(), selection.clone(), limits);
+    let (mut found, mut count) = (Vec::new(), 0);
+    for chunk in body.chunks(chunk) {
+        std::hint::black_box(scanner.push(chunk, &mut found));
+        count += found.len();
+        found.clear();
+    }
+    scanner.finish(&mut found);
+    count + found.len()
+}
+
+/// Prints what views cost on each part and on the four ordinary ones together, off and on in turns.
+fn views(rules: &Arc<RuleSet>, selection: &Arc<Selection>, parts: &[(String, Vec<u8>)], rounds: usize) {
+    let off = ViewLimits { depth: 0, ..ViewLimits::default() };
+    for chunk in CHUNKS {
+        let mut mix = [0.0; 2];
+        for (name, body) in parts {
+            let mut best = [0.0f64; 2];
+            for _ in 0..rounds {
+                for (best, limits) in best.iter_mut().zip([off, ViewLimits::default()]) {
+                    *best = best.max(rate(body.len(), || {
+                        std::hint::black_box(viewed(rules, selection, limits, body, chunk));
+                    }));
+                }
+            }
+            println!("views {name:20} {chunk:6} {:8.0} {:8.0}   {:.2}x", best[0], best[1], best[0] / best[1]);
+            if MIX.contains(&name.as_str()) {
+                mix.iter_mut().zip(best).for_each(|(mix, best)| *mix += 1.0 / best);
+            }
+        }
+        println!("views {:20} {chunk:6} {:17}   {:.2}x", "the mix", "", mix[1] / mix[0]);
+    }
+}
+
 fn short(rules: &Arc<RuleSet>, selection: &Arc<Selection>, body: &[u8], size: usize) -> usize {
     let mut events = Vec::new();
     let mut scanner = Scanner::new(rules.clone(), selection.clone());
@@ -142,11 +183,15 @@ fn main() {
     for file in &options.files {
         parts.push((file.clone(), std::fs::read(file).expect("a readable file")));
     }
+    parts.retain(|(name, _)| options.part.as_deref().is_none_or(|part| part == name));
+    if options.only_views {
+        println!("{:33} {:>8} {:>8}   MB/s, best of {}", "", "off", "on", options.rounds);
+        let fastest = sets.last().expect("one runs everywhere");
+        return views(fastest, &selection, &parts, options.rounds);
+    }
     let names: String = sets.iter().map(|set| format!("{:>10}", set.stage_name())).collect();
     println!("{:32}{names}   MB/s, best of {}", "", options.rounds);
-    let is_chosen =
-        |name: &str| !options.only_short && options.part.as_deref().is_none_or(|part| part == name);
-    for (name, body) in parts.iter().filter(|(name, _)| is_chosen(name)) {
+    for (name, body) in parts.iter().filter(|_| !options.only_short) {
         for chunk in CHUNKS {
             let title = |what: &str| format!("{what} {name} {chunk}");
             row(&sets, options.rounds, body.len(), &title("stage"), |set| set.count_anchors(body, chunk));

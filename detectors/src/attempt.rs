@@ -89,6 +89,11 @@ impl Attempt {
         }
     }
 
+    /// Stream offset of the byte that it read last, if that ended it, else of the next one.
+    pub(crate) fn end(&self) -> u64 {
+        self.start + u64::from(self.length)
+    }
+
     /// Takes the step at the end of input.
     pub(crate) fn finish(&mut self, rule: &Compiled) {
         if rule.tail.matches_at_end(self.state) {

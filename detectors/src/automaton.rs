@@ -3,6 +3,8 @@
 //! A DFA reports a match one byte late, so that look-around at its end has been seen; the step at the
 //! end of input makes up for the last byte. States are carried over chunk borders by the caller.
 
+use std::collections::HashSet;
+
 use regex_automata::dfa::{Automaton as _, StartKind, dense};
 use regex_automata::nfa::thompson;
 use regex_automata::util::primitives::StateID;
@@ -10,6 +12,7 @@ use regex_automata::util::start;
 use regex_automata::{Anchored, Input, MatchKind};
 use regex_syntax::hir::Hir;
 
+use crate::byteset::ByteSet;
 use crate::error::Reason;
 use crate::limits::BuildLimits;
 
@@ -77,6 +80,32 @@ impl Automaton {
     #[inline]
     pub(crate) fn is_dead(&self, state: StateID) -> bool {
         self.0.is_dead_state(state)
+    }
+
+    /// Every byte that takes it on from some state, begun next to any of `neighbours`.
+    pub(crate) fn bytes(&self, neighbours: &[Option<u8>]) -> ByteSet {
+        let mut open: Vec<StateID> = neighbours.iter().map(|&neighbour| self.start(neighbour)).collect();
+        let mut known: HashSet<StateID> = open.iter().copied().collect();
+        let mut bytes = ByteSet::default();
+        while let Some(state) = open.pop() {
+            for byte in 0..=u8::MAX {
+                let next = self.0.next_state(state, byte);
+                // A match shows one byte late: a state from which nothing goes on says nothing of the byte.
+                let goes_on = !self.0.is_dead_state(next) && !self.0.is_match_state(next);
+                if goes_on || self.takes(next) {
+                    bytes.insert_range(byte, byte);
+                }
+                if known.insert(next) {
+                    open.push(next);
+                }
+            }
+        }
+        bytes
+    }
+
+    /// Whether a match may end behind the next byte, or the automaton may go on.
+    fn takes(&self, state: StateID) -> bool {
+        self.matches_at_end(state) || (0..=u8::MAX).any(|byte| !self.0.is_dead_state(self.0.next_state(state, byte)))
     }
 
     pub(crate) fn memory_usage(&self) -> usize {

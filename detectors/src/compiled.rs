@@ -63,9 +63,12 @@ impl Compiled {
 
     /// Bytes before an anchor's last that the engine may look back to.
     pub(crate) fn reach(&self) -> usize {
-        let head = self.head.as_ref().map_or(0, |head| head.max_length);
-        // One more byte is what look-around at the match's start sees.
-        head + self.anchor.max_length() + self.context_within() + 1
+        self.look_behind() + self.context_within()
+    }
+
+    /// Bytes of the longest match up to its anchor's end, and the one before it that look-around sees.
+    pub(crate) fn look_behind(&self) -> usize {
+        self.head.as_ref().map_or(0, |head| head.max_length) + self.anchor.max_length() + 1
     }
 
     /// The bytes that may stand behind `literal` in a match, wherever it began.
@@ -171,6 +174,11 @@ impl Head {
             max_length,
             approach_max: max_length + choice.anchor.max_length(),
         }))
+    }
+
+    /// Every byte that stands in some head.
+    pub(crate) fn bytes(&self) -> ByteSet {
+        self.starts.bytes(&NEIGHBOURS)
     }
 
     /// The earliest and the latest start of a head that ends before `anchor`, if there is any.

@@ -21,6 +21,40 @@ pub enum Event {
         /// Where the first dropped one began.
         start: u64,
     },
+    /// What is encoded from here on could be decoded, but for a cap. Only a [`ViewScanner`](crate::ViewScanner) says so.
+    Opaque {
+        /// Where it begins.
+        start: u64,
+        /// What stood against it.
+        cap: Cap,
+    },
+}
+
+/// Why a view was not opened, or was cut off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Cap {
+    /// Encodings inside one another, more than allowed.
+    Depth,
+    /// More compressed streams at once than allowed.
+    Streams,
+    /// A compressed stream asks for a larger window than allowed.
+    Window,
+    /// A compressed stream expands more than allowed.
+    Ratio,
+    /// It is encrypted, or compressed in a way that cannot be undone here.
+    Method,
+}
+
+impl Event {
+    /// Where the stretch that the event is about begins.
+    pub fn start(&self) -> u64 {
+        match *self {
+            Self::Match(Finding { start, .. })
+            | Self::Overlong { start, .. }
+            | Self::Crowded { start, .. }
+            | Self::Opaque { start, .. } => start,
+        }
+    }
 }
 
 /// A match of a rule.

@@ -53,14 +53,17 @@ pub mod pack;
 mod pattern;
 mod rule;
 mod scanner;
+mod seams;
 mod set;
 mod settled;
+mod spans;
 mod stage;
 mod validate;
+mod view;
 mod window;
 
 pub use error::BuildError;
-pub use finding::{Confidence, Event, Finding, Progress};
+pub use finding::{Cap, Confidence, Event, Finding, Progress};
 pub use limits::BuildLimits;
 pub use rule::{AnchorInfo, Context, Ignore, Rule, RuleId, RuleInfo};
 pub use scanner::Scanner;
@@ -68,3 +71,4 @@ pub use set::{RuleSet, RuleSetBuilder, Selection};
 #[doc(hidden)]
 pub use stage::StageKind;
 pub use validate::{Outcome, UnknownValidator, Validator};
+pub use view::{Sighting, ViewLimits, ViewPath, ViewScanner, ViewStep};

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::attempt::{Attempt, Fate, crowd, merge};
 use crate::finding::{Event, Progress};
+use crate::spans::Spans;
 use crate::limits::CHECKPOINT_BYTES;
 use crate::rule::RuleId;
 use crate::set::{RuleSet, Selection};
@@ -25,13 +26,19 @@ pub struct Scanner {
     window: Window,
     live: Vec<Attempt>,
     settled: Settled,
+    /// Bytes that the window keeps at rest.
+    back: usize,
 }
+
+/// Takes events, with the bytes at hand when they were decided: a match lies in them as a whole.
+pub(crate) type Sink<'a> = &'a mut dyn FnMut(Event, Bytes<'_>);
 
 impl Scanner {
     /// A scan at the start of a stream.
     pub fn new(rules: Arc<RuleSet>, selection: Arc<Selection>) -> Self {
         let stage = rules.stage.start();
         Self {
+            back: rules.reach,
             rules,
             selection,
             position: 0,
@@ -47,8 +54,28 @@ impl Scanner {
         self.position
     }
 
+    /// A scan that begins at stream offset `at`, behind bytes that are known but not scanned. It keeps at least `back`
+    /// bytes behind it at hand.
+    pub(crate) fn behind(rules: &Arc<RuleSet>, selection: &Arc<Selection>, at: u64, before: &[u8], back: usize) -> Self {
+        let mut scan = Self::new(rules.clone(), selection.clone());
+        scan.back = scan.back.max(back);
+        scan.position = at;
+        scan.window = Window::behind(at, before);
+        let known = Window::behind(at - before.len() as u64, &[]);
+        rules.stage.pass_over(&mut scan.stage, known.with(before));
+        scan
+    }
+
     /// Scans the next bytes of the stream and appends what they decide to `events`.
     pub fn push(&mut self, chunk: &[u8], events: &mut Vec<Event>) -> Progress {
+        let progress = self.look(chunk, None, &mut |event, _| events.push(event));
+        self.keep(chunk);
+        progress
+    }
+
+    /// The first half of [`push`](Self::push): scans, and notes in `spans` where attempts lived. [`keep`](Self::keep) is
+    /// the other half.
+    pub(crate) fn look(&mut self, chunk: &[u8], spans: Option<&mut Spans>, found: Sink<'_>) -> Progress {
         if self.selection.is_empty() {
             self.position += chunk.len() as u64;
             return self.everything();
@@ -60,29 +87,53 @@ impl Scanner {
             bytes,
             live: &mut self.live,
             settled: &mut self.settled,
-            events,
+            spans,
+            found,
             checkpoint: checkpoint_after(self.position),
         };
         self.rules.stage.scan(&mut self.stage, bytes, &mut |hit| pass.hit(hit));
         pass.end_chunk();
         self.position = bytes.end();
-        let progress = self.progress(bytes);
-        let needed = self.oldest_undecided().saturating_sub(self.rules.reach as u64);
+        self.progress(bytes)
+    }
+
+    /// Takes over what is still needed of the chunk that was just looked at.
+    pub(crate) fn keep(&mut self, chunk: &[u8]) {
+        let needed = self.oldest_undecided().saturating_sub(self.back as u64);
         self.window.advance(chunk, needed);
         self.rest();
-        progress
+    }
+
+    /// What is kept of the stream, and then `chunk`.
+    pub(crate) fn bytes<'a>(&'a self, chunk: &'a [u8]) -> Bytes<'a> {
+        self.window.with(chunk)
     }
 
     /// Ends the stream: decides all that waited for more bytes. Nothing may be pushed afterwards.
     pub fn finish(&mut self, events: &mut Vec<Event>) -> Progress {
+        self.end(&mut |event, _| events.push(event))
+    }
+
+    /// As [`finish`](Self::finish).
+    pub(crate) fn end(&mut self, found: Sink<'_>) -> Progress {
         let bytes = self.window.with(&[]);
-        end(&self.rules, &mut self.live, &mut self.settled, bytes, events);
+        end(&self.rules, &mut self.live, &mut self.settled, bytes, found);
         self.everything()
+    }
+
+    /// Whether nothing is undecided.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.live.is_empty() && self.settled.is_empty()
     }
 
     /// Scans `text` as a stream of its own, from start to end, and appends what it holds to `events`. The scanner must be
     /// at its start, and is there again afterwards: many short texts need one scanner.
     pub fn whole(&mut self, text: &[u8], events: &mut Vec<Event>) {
+        self.look_whole(text, None, &mut |event, _| events.push(event));
+    }
+
+    /// As [`whole`](Self::whole), noting in `spans` where attempts lived.
+    pub(crate) fn look_whole(&mut self, text: &[u8], spans: Option<&mut Spans>, found: Sink<'_>) {
         debug_assert_eq!(self.position, 0, "nothing was pushed before");
         if self.selection.is_empty() {
             return;
@@ -94,13 +145,14 @@ impl Scanner {
             bytes,
             live: &mut self.live,
             settled: &mut self.settled,
-            events,
+            spans,
+            found,
             checkpoint: checkpoint_after(0),
         };
         self.rules.stage.scan(&mut self.stage, bytes, &mut |hit| pass.hit(hit));
         pass.end_chunk();
         self.stage = self.rules.stage.start();
-        end(&self.rules, &mut self.live, &mut self.settled, bytes, events);
+        end(&self.rules, &mut self.live, &mut self.settled, bytes, found);
     }
 
     /// Bytes of memory of this scan; the rules are counted by [`RuleSet::memory_usage`].
@@ -146,7 +198,7 @@ impl Scanner {
     }
 
     fn rest(&mut self) {
-        self.window.shrink(self.rules.reach);
+        self.window.shrink(self.back);
         if self.live.is_empty() && self.live.capacity() > ATTEMPTS_AT_REST {
             self.live.shrink_to(ATTEMPTS_AT_REST);
         }
@@ -159,13 +211,13 @@ fn end(
     live: &mut Vec<Attempt>,
     settled: &mut Settled,
     bytes: Bytes<'_>,
-    events: &mut Vec<Event>,
+    found: Sink<'_>,
 ) {
     for mut attempt in live.drain(..) {
         attempt.finish(rules.compiled(attempt.rule));
         settled.add(&attempt);
     }
-    settled.decide(rules, &[], bytes, true, events);
+    settled.decide(rules, &[], bytes, true, found);
 }
 
 impl std::fmt::Debug for Scanner {
@@ -190,7 +242,8 @@ struct Pass<'a> {
     bytes: Bytes<'a>,
     live: &'a mut Vec<Attempt>,
     settled: &'a mut Settled,
-    events: &'a mut Vec<Event>,
+    spans: Option<&'a mut Spans>,
+    found: Sink<'a>,
     /// The next checkpoint.
     checkpoint: u64,
 }
@@ -202,8 +255,15 @@ impl Pass<'_> {
         // At the end of the chunk the next byte is not known; an attempt finds out later.
         let next = self.bytes.get(hit.at + starts.length as u64);
         for start in &starts.all {
-            if self.selection.contains(start.rule) && next.is_none_or(|byte| start.after.contains(byte)) {
+            if !self.selection.contains(start.rule) {
+                continue;
+            }
+            if next.is_none_or(|byte| start.after.contains(byte)) {
                 self.begin(start.rule, hit.at);
+            } else if let Some(spans) = self.spans.as_deref_mut() {
+                let head = self.rules.compiled(start.rule).head.as_ref();
+                let first = head.and_then(|head| head.starts(self.bytes, hit.at)).map_or(hit.at, |(first, _)| first);
+                spans.note(first, hit.at + starts.length as u64);
             }
         }
     }
@@ -223,10 +283,16 @@ impl Pass<'_> {
 
     /// Runs an attempt and returns it if it lives on.
     fn run(&mut self, mut attempt: Attempt, to: u64) -> Option<Attempt> {
-        match attempt.run(self.rules.compiled(attempt.rule), self.bytes, to) {
+        let fate = attempt.run(self.rules.compiled(attempt.rule), self.bytes, to);
+        if let Some(spans) = self.spans.as_deref_mut() {
+            spans.note(attempt.start, attempt.end());
+        }
+        match fate {
             Fate::Alive => return Some(attempt),
             Fate::Ended => self.settled.add(&attempt),
-            Fate::Overlong => self.events.push(Event::Overlong { rule: attempt.rule, start: attempt.start }),
+            Fate::Overlong => {
+                (self.found)(Event::Overlong { rule: attempt.rule, start: attempt.start }, self.bytes);
+            }
         }
         None
     }
@@ -261,17 +327,17 @@ impl Pass<'_> {
 
     /// Drops attempts beyond the cap, with one verdict for each rule that lost some.
     fn crowd(&mut self) {
-        let first_new = self.events.len();
+        let mut told = Vec::new();
         crowd(self.live, self.checkpoint, self.rules.attempts, |dropped| {
-            let told = |event: &Event| matches!(event, Event::Crowded { rule, .. } if *rule == dropped.rule);
-            if !self.events[first_new..].iter().any(told) {
-                self.events.push(Event::Crowded { rule: dropped.rule, start: dropped.start });
+            if !told.contains(&dropped.rule) {
+                told.push(dropped.rule);
+                (self.found)(Event::Crowded { rule: dropped.rule, start: dropped.start }, self.bytes);
             }
         });
     }
 
     fn decide(&mut self) {
-        self.settled.decide(self.rules, self.live, self.bytes, false, self.events);
+        self.settled.decide(self.rules, self.live, self.bytes, false, self.found);
     }
 
     fn end_chunk(&mut self) {

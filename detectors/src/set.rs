@@ -8,7 +8,8 @@ use crate::compiled::Compiled;
 use crate::error::{BuildError, Reason};
 use crate::limits::BuildLimits;
 use crate::rule::{Rule, RuleId, RuleInfo};
-use crate::stage::{self, CLASSES_MAX, Needle, Stage, StageKind, Text};
+use crate::seams::Seams;
+use crate::stage::{self, CLASSES_MAX, Lookup, Needle, Stage, StageKind, Text};
 use crate::window::Window;
 
 /// Gathers rules and builds them.
@@ -116,6 +117,9 @@ impl<'a> Build<'a> {
         let (needles, anchors) = needles(&self.rules);
         match stage::build(kind, &needles) {
             Ok(stage) => Ok(RuleSet {
+                seams: Seams::new(&needles, &self.rules),
+                lookup: Lookup::best(),
+                look_behind: self.rules.iter().map(Compiled::look_behind).max().unwrap_or(0),
                 reach: self.rules.iter().map(Compiled::reach).max().unwrap_or(0),
                 longest: self.rules.iter().map(|rule| rule.max_length as usize).max().unwrap_or(0),
                 heads: (0u16..)
@@ -188,12 +192,18 @@ pub struct RuleSet {
     pub(crate) stage: Box<dyn Stage>,
     /// By anchor.
     anchors: Vec<Starts>,
+    /// What a byte put in the place of others may mean.
+    pub(crate) seams: Seams,
+    /// How views look for where they open.
+    pub(crate) lookup: Lookup,
     /// Rules with a head.
     pub(crate) heads: Vec<RuleId>,
     /// Bytes that a stream's window keeps at rest.
     pub(crate) reach: usize,
     /// Bytes of the longest match of any rule.
     longest: usize,
+    /// Bytes of the longest match up to its anchor's end, and the one before it.
+    pub(crate) look_behind: usize,
     /// Live attempts of a stream.
     pub(crate) attempts: usize,
 }

@@ -5,6 +5,7 @@ use crate::attempt::Attempt;
 use crate::compiled::Compiled;
 use crate::finding::{Confidence, Event, Finding};
 use crate::rule::RuleId;
+use crate::scanner::Sink;
 use crate::set::RuleSet;
 use crate::window::Bytes;
 
@@ -64,13 +65,13 @@ impl Settled {
         live: &[Attempt],
         bytes: Bytes<'_>,
         is_over: bool,
-        events: &mut Vec<Event>,
+        found: Sink<'_>,
     ) {
         self.0.retain_mut(|known| match known.decide(rules, live, bytes, is_over) {
             Decision::Wait => true,
             Decision::Drop => false,
             Decision::Report(finding) => {
-                events.push(Event::Match(finding));
+                found(Event::Match(finding), bytes);
                 false
             }
         });

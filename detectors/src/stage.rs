@@ -12,6 +12,7 @@
 
 mod confirm;
 mod edge;
+mod lookup;
 mod pairs;
 mod portable;
 mod sample;
@@ -19,6 +20,7 @@ mod simd;
 mod windowed;
 mod windows;
 
+pub(crate) use lookup::{ALONE, Lookup, PairFlags};
 pub(crate) use portable::Portable;
 
 use aho_corasick::automaton::StateID;
@@ -79,6 +81,9 @@ pub(crate) trait Stage: Send + Sync {
     ///
     /// `bytes` must reach back to one byte more than the longest anchor, or to the stream's start.
     fn scan(&self, state: &mut StageState, bytes: Bytes<'_>, found: &mut dyn FnMut(Hit));
+
+    /// Brings the state behind bytes whose anchors are of no interest.
+    fn pass_over(&self, state: &mut StageState, bytes: Bytes<'_>);
 
     /// How many of the last bytes may be the beginning of an anchor. `bytes` as for [`scan`](Self::scan),
     /// which has looked through them.

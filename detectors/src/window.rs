@@ -15,6 +15,11 @@ pub(crate) struct Window {
 }
 
 impl Window {
+    /// A window that keeps `before`, which ends at stream offset `at`.
+    pub(crate) fn behind(at: u64, before: &[u8]) -> Self {
+        Self { base: at - before.len() as u64, kept: before.to_vec() }
+    }
+
     /// Kept bytes and `chunk` as one run of the stream.
     pub(crate) fn with<'a>(&'a self, chunk: &'a [u8]) -> Bytes<'a> {
         Bytes { base: self.base, kept: &self.kept, chunk }

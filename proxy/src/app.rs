@@ -17,18 +17,17 @@ use decant_config::{
 use ipnet::IpNet;
 use sha2::{Digest, Sha256};
 use time::OffsetDateTime;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use crate::audit::Audit;
 use crate::bars::Bars;
-use crate::budget::Budget;
+use crate::budget::{self, Admission, Budget, Kind, Memory, Sockets};
 use crate::channel::Texts;
 use crate::exceptions::Exceptions;
 use crate::http::blocks::Blocks;
 use crate::http::exchange::RequestBody;
 use crate::http::rate::Rate;
 use crate::identity::{Bottle, BottleKey, Entry, IdentityTable, Overlap};
-use crate::inspect::Windows;
 use crate::isolation;
 use crate::journal::Journal;
 use crate::leases::{Bottles, Leases};
@@ -59,7 +58,7 @@ impl RuleBook {
     /// # Errors
     /// Every problem, each where it was written.
     pub(crate) fn compile(config: &Config) -> Result<Self, Vec<Problem>> {
-        let detectors = Detectors::compile(&config.detectors, crate::budget::detectors(&config.limits))
+        let detectors = Detectors::compile(&config.detectors, budget::detectors(&config.limits))
             .and_then(|detectors| Ok((policy::compile(config, &detectors)?, detectors)));
         let ((policies, detectors), bottles) = match (refuse_unbuilt(config), detectors, bottles(config)) {
             (Ok(()), Ok(compiled), Ok(bottles)) => (compiled, bottles),
@@ -195,7 +194,12 @@ pub(crate) struct Gateway {
     pub(crate) requests: Rate,
     pub(crate) refusals: Rate,
     pub(crate) blocks: Blocks,
-    pub(crate) windows: Arc<Windows>,
+    /// How much memory there is and what things cost, and who holds it.
+    pub(crate) memory: Memory,
+    pub(crate) admission: Arc<Admission>,
+    pub(crate) sockets: Sockets,
+    /// Places for HTTP/2 streams that wait for memory and can already send.
+    pub(crate) waiting_streams: Semaphore,
     pub(crate) places: Arc<PlaceCounts>,
     pub(crate) request_bytes: BodyCounters,
     pub(crate) response_bytes: BodyCounters,
@@ -335,9 +339,29 @@ impl Gateway {
     fn identify(&self, book: &RuleBook, guests: &Guests) -> Result<(), Overlap> {
         let rows = [book.bottles.as_slice(), &guests.leased, &guests.controlled].concat();
         let table = Arc::new(IdentityTable::new(rows)?);
+        self.keep_for(&table);
         *self.identities.write().unwrap_or_else(PoisonError::into_inner) = table;
         self.identified.fetch_add(1, Ordering::Release);
         Ok(())
+    }
+
+    /// Keeps memory for each bottle of the table, so that none can be starved by the others.
+    fn keep_for(&self, table: &IdentityTable) {
+        let bottles = table.entries().iter().map(|entry| entry.bottle.key.clone());
+        let without = self.admission.know_only(&bottles.chain([self.probe.bottle.key.clone()]).collect());
+        if without > 0 {
+            tracing::warn!(
+                bottles = without,
+                "there is no memory to keep for every bottle: raise memory.budget"
+            );
+        }
+    }
+
+    /// Brings the metrics of memory up to date.
+    pub(crate) fn measure_memory(&self) {
+        let reserved = self.admission.reserved();
+        let kinds = Kind::ALL.iter().map(|kind| (kind.name(), reserved.of(*kind)));
+        self.metrics.set_memory(self.memory.budget, kinds.chain([("shared", self.memory.shared)]));
     }
 
     /// A new request id.
@@ -413,13 +437,11 @@ impl Gateway {
     /// # Errors
     /// In words: a state folder, a CA, roots or resolvers that cannot be used.
     pub(crate) fn build(config: &Config, book: RuleBook, place: Place) -> Result<Arc<Self>, BuildError> {
+        let memory = Memory::of(config, budget::resident_own())
+            .map_err(|error| BuildError::new("memory.budget", error))?;
+        let config = &Config { limits: memory.lowered(&config.limits), ..config.clone() };
         let budget = Budget::new(&config.limits);
-        if config.memory_budget.is_some() {
-            return Err(BuildError::new(
-                "memory.budget",
-                "a fixed budget is not acted on by this version; leave it `auto`",
-            ));
-        }
+        let admission = Admission::new(memory.terms(), config.limits.admission_timeout);
         if config.listen.isolation == Isolation::Required {
             isolation::check(Path::new("/proc/sys/net"))
                 .map_err(|error| BuildError::new("listen.isolation", error))?;
@@ -437,8 +459,9 @@ impl Gateway {
         let leaves =
             Leaves::new(authority, budget.leaves.clone()).map_err(|error| BuildError::new("tls", error))?;
         let listeners: Vec<SocketAddr> = place.proxies.iter().copied().chain([place.admin]).collect();
-        let upstreams = Upstreams::new(crate::budget::upstream(config, &listeners))
-            .map_err(|error| BuildError::new("upstream", error))?;
+        let upstreams =
+            Upstreams::new(budget::upstream(config, &listeners, budget::sockets(&config.limits, &admission)))
+                .map_err(|error| BuildError::new("upstream", error))?;
         let audit = Audit::open(&config.state_dir, &budget.audit)
             .map_err(|error| BuildError::new("state_dir", error))?;
         let gateway = Arc::new(Self {
@@ -452,7 +475,10 @@ impl Gateway {
             requests: Rate::new(budget.requests_per_second, Duration::from_secs(1)),
             refusals: Rate::new(budget.refusals_per_second, Duration::from_secs(1)),
             blocks: Blocks::new(budget.blocks_remembered),
-            windows: Windows::new(budget.decoder_windows_bytes),
+            memory,
+            sockets: budget::sockets(&config.limits, &admission),
+            waiting_streams: Semaphore::new(memory.waiting_streams()),
+            admission,
             places: PlaceCounts::new(budget.connections, budget.connections_per_bottle),
             request_bytes: BodyCounters::new(&metrics, "request"),
             response_bytes: BodyCounters::new(&metrics, "response"),
@@ -473,6 +499,7 @@ impl Gateway {
             config: Mutex::default(),
         });
         gateway.set_config(config);
+        gateway.keep_for(&gateway.identities());
         Ok(gateway)
     }
 }

@@ -1,17 +1,32 @@
 //! Sizes: the one place of the gateway that names a byte limit.
 //!
-//! Owns the translation of the configured limits into what each library and each module is told. Invariant: no other
-//! file of this crate reads a size from the configuration or falls back on a library's default.
+//! Owns the translation of the limits in effect into what each library and each module is told, and the sum of it all:
+//! [`memory`] says how much there is and what things cost, [`ledger`] who holds it, [`admission`] who waits for it.
+//! Invariant: no other file of this crate reads a size from the configuration or falls back on a library's default.
+
+mod admission;
+mod ledger;
+mod limit;
+mod memory;
+mod sockets;
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use decant_config::{self as config, Config, Limits};
-use decant_detectors::BuildLimits;
+use decant_detectors::{BuildLimits, ViewLimits};
 
+pub(crate) use self::admission::{Admission, NoMemory, Reservation};
+pub(crate) use self::ledger::Kind;
+#[cfg(test)]
+pub(crate) use self::ledger::Terms;
+pub(crate) use self::memory::{INFLATE_BYTES, Memory, Source, WINDOW_TABLES_BYTES, resident_own};
+pub(crate) use self::sockets::Sockets;
 use crate::audit::AuditLimits;
 use crate::http::upload::DrainLimits;
 use crate::inspect::InspectLimits;
+use crate::queue::Portions;
 use crate::tls::{AuthoritySettings, HelloLimits, LeafSettings};
 use crate::upstream::{
     AddressSettings, DialSettings, Http1Settings, Http2Settings, NameServers, PoolSettings, ResolverSettings,
@@ -69,7 +84,7 @@ pub(crate) struct Budget {
     pub(crate) connections_per_bottle: usize,
     pub(crate) requests_per_second: u32,
     pub(crate) refusals_per_second: u32,
-    pub(crate) decoder_windows_bytes: u64,
+    pub(crate) portions: Portions,
     pub(crate) blocks_remembered: usize,
     pub(crate) audit: AuditLimits,
     pub(crate) shutdown_grace: Duration,
@@ -115,7 +130,7 @@ impl Budget {
             connections_per_bottle: limits.connections_per_bottle,
             requests_per_second: limits.requests_per_second,
             refusals_per_second: limits.refusals_per_second,
-            decoder_windows_bytes: limits.decoder_windows_bytes,
+            portions: portions(limits),
             blocks_remembered: limits.blocks_remembered,
             audit: AuditLimits {
                 file_bytes: limits.findings_file_bytes,
@@ -127,6 +142,10 @@ impl Budget {
             reload_poll: limits.reload_poll,
         }
     }
+}
+
+fn portions(limits: &Limits) -> Portions {
+    Portions { read: limits.h1_read_bytes, queue: limits.write_queue_bytes }
 }
 
 fn h1(limits: &Limits) -> H1 {
@@ -166,6 +185,22 @@ fn inspect(limits: &Limits) -> InspectLimits {
         prime_bytes: limits.prime_bytes,
         prime_timeout: limits.prime_timeout,
         hold_deadline: limits.hold_deadline,
+        views: ViewLimits {
+            depth: limits.view_depth,
+            streams: limits.view_streams,
+            window_bytes: limits.view_window_bytes,
+            ratio: limits.decode_ratio,
+            ..ViewLimits::default()
+        },
+    }
+}
+
+/// What sockets are told, in a gateway with this ledger.
+pub(crate) fn sockets(limits: &Limits, admission: &Arc<Admission>) -> Sockets {
+    Sockets {
+        unsent_bytes: limits.socket_unsent_bytes,
+        receive_bytes: limits.socket_receive_bytes,
+        admission: admission.clone(),
     }
 }
 
@@ -179,7 +214,7 @@ pub(crate) fn detectors(limits: &Limits) -> BuildLimits {
 }
 
 /// How upstreams are reached, by a gateway that listens on `listeners`.
-pub(crate) fn upstream(config: &Config, listeners: &[SocketAddr]) -> UpstreamSettings {
+pub(crate) fn upstream(config: &Config, listeners: &[SocketAddr], sockets: Sockets) -> UpstreamSettings {
     let limits = &config.limits;
     UpstreamSettings {
         resolver: resolver(config),
@@ -193,12 +228,14 @@ pub(crate) fn upstream(config: &Config, listeners: &[SocketAddr]) -> UpstreamSet
             attempt_timeout: limits.connect_attempt_timeout,
             attempt_delay: limits.connect_attempt_delay,
             addresses: limits.connect_addresses,
+            sockets: Some(sockets),
         },
         tls: upstream_tls(config),
         http1: Http1Settings {
             buffer_bytes: limits.h1_buffer_bytes,
             header_bytes: limits.header_bytes,
             headers: limits.header_count,
+            portions: portions(limits),
         },
         http2: upstream_http2(limits),
         pool: PoolSettings {

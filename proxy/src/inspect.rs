@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use decant_config::Limits;
-use decant_detectors::{RuleSet, Selection};
+use decant_detectors::{RuleSet, Selection, ViewLimits};
 
 pub(crate) use self::body::InspectBody;
 pub(crate) use self::coding::{Coding, codings_of_body, parse_codings};
@@ -66,6 +66,8 @@ pub(crate) struct InspectLimits {
     pub(crate) prime_timeout: Duration,
     /// How long bytes are held while their sender is silent.
     pub(crate) hold_deadline: Duration,
+    /// What is undone inside a body, beside its content codings.
+    pub(crate) views: ViewLimits,
 }
 
 impl From<&Limits> for InspectLimits {
@@ -83,6 +85,13 @@ impl From<&Limits> for InspectLimits {
             prime_bytes: limits.prime_bytes,
             prime_timeout: limits.prime_timeout,
             hold_deadline: limits.hold_deadline,
+            views: ViewLimits {
+                depth: limits.view_depth,
+                streams: limits.view_streams,
+                window_bytes: limits.view_window_bytes,
+                ratio: limits.decode_ratio,
+                ..ViewLimits::default()
+            },
         }
     }
 }
@@ -104,8 +113,8 @@ pub(crate) struct BodyPlan {
     pub(crate) fixed: Option<Fixed>,
     /// The limits.
     pub(crate) limits: InspectLimits,
-    /// Room for the windows of decoders, shared by all bodies.
-    pub(crate) windows: Arc<Windows>,
+    /// The memory of the exchange's decoders.
+    pub(crate) windows: Windows,
     /// Who decides.
     pub(crate) judge: Arc<dyn Judge>,
 }

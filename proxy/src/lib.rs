@@ -24,6 +24,7 @@ mod listen;
 mod meaning;
 mod policy;
 mod probe;
+mod queue;
 mod rules;
 mod supervisor;
 mod target;

@@ -1,18 +1,20 @@
 //! Accepting connections and pinning their identity.
 //!
 //! First step of the path. Invariants: the accept loop waits for nothing but the next connection; whatever is above
-//! a limit is closed at once; a connection's bottle is looked up here, once: a later look can only confirm it.
+//! a limit is closed at once, and what has to wait for memory waits on a task of its own; a connection's bottle is
+//! looked up here, once: a later look can only confirm it.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
 use crate::app::Gateway;
+use crate::budget::{Kind, NoMemory, Reservation};
 use crate::http::refusal::{Reason, Refusal};
 use crate::http::serve;
 use crate::identity::{Bottle, BottleKey, Closing};
@@ -37,6 +39,8 @@ pub(crate) struct Connection {
     /// Tells it to close with its bottle.
     closing: Option<Closing>,
     _places: Option<Places>,
+    /// Its memory, once it has some.
+    memory: OnceLock<Reservation>,
     _up: Up,
 }
 
@@ -71,10 +75,15 @@ fn begin(stream: TcpStream, peer: SocketAddr, gateway: &Arc<Gateway>, drain: &wa
     }
     let places = match bottle.as_ref().map(|bottle| gateway.places.take(&bottle.key)).transpose() {
         Ok(places) => places,
-        Err(full) => return turn_away(&stream, gateway, &full),
+        Err(full) => {
+            let refusal = Refusal::new(Reason::Limit, "too many connections");
+            let refusal = refusal.limit(full.limit as u64, full.setting);
+            return turn_away(&stream, gateway, &refusal, full.setting);
+        }
     };
     // A connection that cannot set the option still works, only slower.
     let _ = stream.set_nodelay(true);
+    gateway.sockets.bound(&stream);
     let connection = Connection {
         gateway: gateway.clone(),
         known: Mutex::new((identified, bottle.clone())),
@@ -84,10 +93,28 @@ fn begin(stream: TcpStream, peer: SocketAddr, gateway: &Arc<Gateway>, drain: &wa
         drain: drain.clone(),
         closing,
         _places: places,
+        memory: OnceLock::new(),
         _up: Up::new(gateway.metrics.connections.with_label_values(&["downstream"])),
     };
     let connection = Arc::new(connection);
-    tokio::spawn(async move { connection.while_open(serve::outer(stream, connection.clone())).await });
+    tokio::spawn(async move { connection.while_open(admit(stream, connection.clone())).await });
+}
+
+/// Serves a connection once there is memory for it.
+async fn admit(stream: TcpStream, connection: Arc<Connection>) {
+    match connection.reserve().await {
+        Ok(memory) => {
+            // Nobody else sets it.
+            let _ = connection.memory.set(memory);
+            serve::outer(stream, connection).await;
+        }
+        Err(short) => turn_away(&stream, &connection.gateway, &short.into(), short.setting),
+    }
+}
+
+/// Whose account those are on who are refused as soon as they have asked.
+fn strangers() -> BottleKey {
+    BottleKey { name: "(unknown)".into(), epoch: 0 }
 }
 
 /// Says why the bottle is barred, as far as the socket takes it at once, and closes.
@@ -98,9 +125,8 @@ fn keep_out(stream: &TcpStream, gateway: &Gateway, bottle: Option<&Bottle>, refu
 }
 
 /// Says which limit is reached, as far as the socket takes it at once, and closes.
-fn turn_away(stream: &TcpStream, gateway: &Gateway, full: &Full) {
-    gateway.metrics.shed.with_label_values(&[full.setting]).inc();
-    let refusal = Refusal::new(Reason::Limit, "too many connections").limit(full.limit as u64, full.setting);
+fn turn_away(stream: &TcpStream, gateway: &Gateway, refusal: &Refusal, setting: &str) {
+    gateway.metrics.shed.with_label_values(&[setting]).inc();
     // A client that cannot take these few bytes learns it by the close alone.
     let _ = stream.try_write(&refusal.raw());
 }
@@ -109,6 +135,19 @@ impl Connection {
     /// The client's address.
     pub(crate) fn client(&self) -> IpAddr {
         self.peer.ip()
+    }
+
+    /// Reserves its memory; a bottle waits for its turn, a stranger does not.
+    async fn reserve(&self) -> Result<Reservation, NoMemory> {
+        let (admission, bytes) = (&self.gateway.admission, self.gateway.memory.connection());
+        match &self.bottle {
+            Some(bottle) => admission.acquire(&bottle.key, Kind::Connection, bytes).await,
+            // The probe comes from this machine, and has memory kept for it.
+            None if self.client().to_canonical().is_loopback() => {
+                admission.take(&self.gateway.probe.bottle.key, Kind::Connection, bytes)
+            }
+            None => admission.take(&strangers(), Kind::Connection, bytes),
+        }
     }
 
     /// The bottle that was pinned at accept, as the tables have it now; `None` once its source is no longer its own.

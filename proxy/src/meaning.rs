@@ -54,6 +54,11 @@ impl<'a> Scene<'a> {
         self.side(direction).is_some_and(|side| side.undecodable == BlockOrPass::Pass)
     }
 
+    /// Whether what could not be looked into passes here.
+    pub(crate) fn may_pass_opaque(&self, direction: Direction) -> bool {
+        self.side(direction).is_some_and(|side| side.opaque == BlockOrPass::Pass)
+    }
+
     /// What a match leads to that nobody has accepted: what the route says, or the detector. A failed checksum lowers it
     /// to an alert, it never clears.
     fn action(&self, hit: &Hit, own: MatchAction) -> MatchAction {

@@ -80,6 +80,18 @@ const SHED: Series = Series {
     help: "Turned away because a limit was reached.",
     labels: &["limit"],
 };
+const BUDGET: Series =
+    Series { name: "decant_memory_budget_bytes", help: "Memory that the worker may use.", labels: &[] };
+const RESERVED: Series = Series {
+    name: "decant_memory_reserved_bytes",
+    help: "Memory that is reserved now, by what for.",
+    labels: &["kind"],
+};
+const ADMISSION_WAIT: Series = Series {
+    name: "decant_admission_wait_seconds",
+    help: "Time that exchanges waited for memory.",
+    labels: &[],
+};
 const LEAVES: Series = Series {
     name: "decant_leaf_certificates_total",
     help: "Leaf certificates asked for.",
@@ -127,6 +139,10 @@ pub(crate) struct Metrics {
     pub(crate) upstream_errors: IntCounterVec,
     /// Connections and requests turned away by limit.
     pub(crate) shed: IntCounterVec,
+    /// How long exchanges waited for memory.
+    pub(crate) admission_wait_seconds: Histogram,
+    budget: IntGauge,
+    reserved: IntGaugeVec,
     /// Leaf certificates by result.
     pub(crate) leaves: IntCounterVec,
     /// Log lines that could not be written.
@@ -159,6 +175,9 @@ impl Metrics {
             connections: gauges(&r, &CONNECTIONS)?,
             upstream_errors: counters(&r, &UPSTREAM_ERRORS)?,
             shed: counters(&r, &SHED)?,
+            admission_wait_seconds: histogram(&r, &ADMISSION_WAIT)?,
+            budget: gauge(&r, &BUDGET)?,
+            reserved: gauges(&r, &RESERVED)?,
             leaves: counters(&r, &LEAVES)?,
             log_dropped: counters(&r, &LOG_DROPPED)?,
             reloads: counters(&r, &RELOADS)?,
@@ -222,6 +241,15 @@ impl Metrics {
     /// Whether the allocator's leases are followed.
     pub(crate) fn watch_connected(&self, connected: bool) {
         self.watch.set(i64::from(connected));
+    }
+
+    /// How much memory there is, and what is reserved of it.
+    pub(crate) fn set_memory<'a>(&self, budget: u64, reserved: impl IntoIterator<Item = (&'a str, u64)>) {
+        let signed = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+        self.budget.set(signed(budget));
+        for (kind, bytes) in reserved {
+            self.reserved.with_label_values(&[kind]).set(signed(bytes));
+        }
     }
 
     /// When the signing CA ends, in seconds of Unix time.

@@ -69,6 +69,12 @@ pub fn sized(source: impl Read + Send + Unpin + 'static, length: u64) -> TestBod
     Sized { inner: Streamed { source }, left: length }.boxed_unsync()
 }
 
+/// A body that is `block`, so many times over, without a copy; its length is announced.
+#[must_use]
+pub fn looped(block: Bytes, times: u64) -> TestBody {
+    Looped { left: block.len() as u64 * times, rest: Bytes::new(), block }.boxed_unsync()
+}
+
 /// A content coding that the harness can apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coding {
@@ -249,6 +255,36 @@ impl<R: Read + Unpin> Body for Streamed<R> {
             }
             Err(broken) => Some(Err(broken)),
         })
+    }
+}
+
+struct Looped {
+    block: Bytes,
+    rest: Bytes,
+    left: u64,
+}
+
+impl Body for Looped {
+    type Data = Bytes;
+    type Error = Broken;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        if self.left == 0 {
+            return Poll::Ready(None);
+        }
+        if self.rest.is_empty() {
+            self.rest = self.block.clone();
+        }
+        let count = self.rest.len().min(CHUNK_BYTES);
+        self.left -= count as u64;
+        Poll::Ready(Some(Ok(Frame::data(self.rest.split_to(count)))))
+    }
+
+    fn size_hint(&self) -> hyper::body::SizeHint {
+        hyper::body::SizeHint::with_exact(self.left)
     }
 }
 

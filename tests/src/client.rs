@@ -2,7 +2,8 @@
 //!
 //! Invariant: a client trusts exactly the roots it was given, and speaks exactly the version it was told to.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -15,7 +16,7 @@ use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, RootCertStore};
 use sha2::{Digest, Sha256};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
@@ -41,6 +42,9 @@ pub struct Client {
     proxy: SocketAddr,
     roots: Arc<RootCertStore>,
     credentials: Option<String>,
+    receive_buffer: Option<u32>,
+    window: u32,
+    source: Option<IpAddr>,
 }
 
 /// An HTTP connection inside a tunnel.
@@ -78,13 +82,28 @@ impl Client {
     /// A client of the proxy at this address that trusts `roots`.
     #[must_use]
     pub const fn new(proxy: SocketAddr, roots: Arc<RootCertStore>) -> Self {
-        Self { proxy, roots, credentials: None }
+        Self { proxy, roots, credentials: None, receive_buffer: None, window: WINDOW_BYTES, source: None }
     }
 
     /// The same client, at another address of the proxy.
     #[must_use]
     pub const fn through(mut self, proxy: SocketAddr) -> Self {
         self.proxy = proxy;
+        self
+    }
+
+    /// The same client, speaking from this address of the machine.
+    #[must_use]
+    pub const fn from(mut self, source: IpAddr) -> Self {
+        self.source = Some(source);
+        self
+    }
+
+    /// The same client, with no more room for what it has not read: in its sockets' buffers and in an HTTP/2 stream.
+    #[must_use]
+    pub const fn with_little_room(mut self, bytes: u32) -> Self {
+        self.receive_buffer = Some(bytes);
+        self.window = bytes;
         self
     }
 
@@ -160,7 +179,7 @@ impl Client {
         let alpn = if version == Version::HTTP_2 { "h2" } else { "http/1.1" };
         let stream = self.tls(&format!("{name}:{port}"), name, &[alpn]).await.expect("TLS with the gateway");
         assert_eq!(stream.get_ref().1.alpn_protocol(), Some(alpn.as_bytes()), "the gateway speaks {alpn}");
-        Connection::over(Box::new(stream), version).await
+        Connection::with_window(Box::new(stream), version, self.window).await
     }
 
     /// Sends one request on a connection of its own.
@@ -176,7 +195,18 @@ impl Client {
     }
 
     async fn socket(&self) -> TcpStream {
-        let socket = TcpStream::connect(self.proxy).await.expect("the proxy listens");
+        let socket = match self.proxy {
+            SocketAddr::V4(_) => TcpSocket::new_v4(),
+            SocketAddr::V6(_) => TcpSocket::new_v6(),
+        };
+        let socket = socket.expect("a socket");
+        if let Some(bytes) = self.receive_buffer {
+            socket.set_recv_buffer_size(bytes).expect("a TCP socket");
+        }
+        if let Some(source) = self.source {
+            socket.bind(SocketAddr::new(source, 0)).expect("an address of this machine");
+        }
+        let socket = socket.connect(self.proxy).await.expect("the proxy listens");
         socket.set_nodelay(true).expect("a TCP socket");
         socket
     }
@@ -195,10 +225,15 @@ impl Client {
 impl Connection {
     /// Speaks HTTP of the given version on `stream`.
     pub async fn over(stream: Box<dyn Stream>, version: Version) -> Self {
+        Self::with_window(stream, version, WINDOW_BYTES).await
+    }
+
+    /// The same with an HTTP/2 window of so many bytes for each stream.
+    async fn with_window(stream: Box<dyn Stream>, version: Version, window: u32) -> Self {
         let stream = TokioIo::new(stream);
         if version == Version::HTTP_2 {
             let (sender, connection) = http2::Builder::new(TokioExecutor::new())
-                .initial_stream_window_size(WINDOW_BYTES)
+                .initial_stream_window_size(window)
                 .initial_connection_window_size(WINDOW_BYTES)
                 .max_header_list_size(HEADER_LIST_BYTES)
                 .handshake(stream)
@@ -211,6 +246,23 @@ impl Connection {
         let (sender, connection) = opening.await.expect("an HTTP/1 connection");
         tokio::spawn(connection);
         Self::Http1(sender)
+    }
+
+    /// Sends one request, as [`Self::send`] does, and leaves the connection to others while the answer is waited for.
+    pub fn begin(
+        &mut self,
+        request: Request<TestBody>,
+    ) -> impl Future<Output = hyper::Result<Response<Incoming>>> + Send + use<> {
+        match self {
+            Self::Http2(sender) => {
+                let mut sender = sender.clone();
+                Box::pin(async move {
+                    sender.ready().await?;
+                    sender.send_request(request).await
+                }) as Pin<Box<dyn Future<Output = _> + Send>>
+            }
+            Self::Http1(sender) => Box::pin(sender.send_request(origin_form(request))),
+        }
     }
 
     /// Sends one request; over HTTP/1.1 its URI is reduced to origin form and a `Host` field added.

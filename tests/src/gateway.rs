@@ -19,10 +19,15 @@ use tokio::net::{TcpStream, UnixStream};
 pub use crate::program::{Outcome, binary, run};
 
 use crate::ca::{TestCa, roots_from_pem};
+use crate::cgroup::Cgroup;
 use crate::client::Client;
 use crate::metrics::Metrics;
 use crate::process::Observed;
 use crate::seed::Seeded;
+
+mod machine;
+
+use machine::{clock_nanos, collect_files, free_port, indented, printed, spawn_logged};
 
 /// Longest time a gateway may take to be ready.
 const READY_WITHIN: Duration = Duration::from_secs(30);
@@ -32,9 +37,6 @@ const STOPPED_WITHIN: Duration = Duration::from_secs(45);
 
 /// Longest time [`Gateway::wait_for_finding`] waits.
 const FINDING_WITHIN: Duration = Duration::from_secs(10);
-
-/// Listening ports are drawn from below the range that the kernel gives outgoing connections.
-const PORTS: std::ops::Range<u16> = 10_000..19_000;
 
 /// Attempts at ports that nobody else takes in the meantime.
 const START_ATTEMPTS: usize = 5;
@@ -54,6 +56,7 @@ pub struct Setup {
     everywhere: bool,
     files: Vec<(String, String)>,
     environment: Vec<(String, String)>,
+    memory_limit: Option<u64>,
 }
 
 /// A running gateway.
@@ -63,6 +66,7 @@ pub struct Gateway {
     proxy: SocketAddr,
     admin: SocketAddr,
     ca_pem: String,
+    cgroup: Option<Cgroup>,
 }
 
 impl Setup {
@@ -83,6 +87,7 @@ impl Setup {
             everywhere: false,
             files: Vec::new(),
             environment: Vec::new(),
+            memory_limit: None,
         }
     }
 
@@ -184,6 +189,14 @@ impl Setup {
         self
     }
 
+    /// Starts it in a control group of at most `bytes` of memory, as a container engine would. Where none can be made,
+    /// the same number becomes its configured budget.
+    #[must_use]
+    pub const fn memory_limit(mut self, bytes: u64) -> Self {
+        self.memory_limit = Some(bytes);
+        self
+    }
+
     /// Starts the gateway and waits until it is ready.
     ///
     /// # Panics
@@ -252,13 +265,15 @@ impl Setup {
         let state = TempDir::new().expect("a temporary folder");
         let config = self.write(state.path());
         let (proxy, admin) = (free_port(seeded), free_port(seeded));
-        let mut command = Command::new(binary());
+        let cgroup = self.memory_limit.and_then(Cgroup::limited_to);
+        let mut command =
+            cgroup.as_ref().map_or_else(|| Command::new(binary()), |group| group.command(binary()));
         command.args(["run", "--config"]).arg(config).arg("--state-dir").arg(state.path().join("state"));
         let listen = if self.everywhere { (Ipv4Addr::UNSPECIFIED, proxy.port()).into() } else { proxy };
         command.args(["--proxy", &listen.to_string(), "--admin", &admin.to_string()]);
         command.envs(self.environment.iter().cloned()).stdin(Stdio::null());
         let child = spawn_logged(&mut command, state.path());
-        let mut gateway = Gateway { child, state, proxy, admin, ca_pem: String::new() };
+        let mut gateway = Gateway { child, state, proxy, admin, ca_pem: String::new(), cgroup };
         gateway.wait_until_ready().await?;
         gateway.ca_pem = gateway.admin("/ca.pem").await.map(|(_, pem)| pem).unwrap_or_default();
         Ok(gateway)
@@ -321,6 +336,12 @@ impl Gateway {
     pub fn worker(&self) -> Observed {
         let main = Observed::new(self.child.id());
         main.children().first().copied().unwrap_or(main)
+    }
+
+    /// The control group that it runs in, where it was given one.
+    #[must_use]
+    pub const fn cgroup(&self) -> Option<&Cgroup> {
+        self.cgroup.as_ref()
     }
 
     /// A GET of `path` on the admin port: status and body.
@@ -502,47 +523,4 @@ pub async fn plain_get(address: SocketAddr, path: &str) -> std::io::Result<(u16,
     let mut wire = crate::rawclient::Wire::new(Box::new(std::io::Cursor::new(text)));
     let answer = wire.answer(false).await.ok_or(std::io::ErrorKind::UnexpectedEof)?;
     Ok((answer.head.status, answer.text()))
-}
-
-fn spawn_logged(command: &mut Command, folder: &Path) -> Child {
-    let stdout = fs::File::create(folder.join("stdout.log")).expect("the state folder is writable");
-    let stderr = fs::File::create(folder.join("stderr.log")).expect("the state folder is writable");
-    command.stdout(stdout).stderr(stderr).spawn().expect("the program starts")
-}
-
-fn printed(folder: &Path) -> String {
-    let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap_or_default();
-    read("stdout.log") + &read("stderr.log")
-}
-
-fn collect_files(folder: &Path, all: &mut Vec<u8>) {
-    let Ok(entries) = fs::read_dir(folder) else { return };
-    for path in entries.filter_map(Result::ok).map(|entry| entry.path()) {
-        if path.is_dir() {
-            collect_files(&path, all);
-        } else if path.extension().is_none_or(|extension| extension != "key") {
-            all.extend(fs::read(&path).unwrap_or_default());
-        }
-    }
-}
-
-fn free_port(seeded: &mut Seeded) -> SocketAddr {
-    loop {
-        let offset = seeded.below(PORTS.len());
-        let port = PORTS.start + u16::try_from(offset).expect("a port");
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        if std::net::TcpListener::bind(address).is_ok() {
-            return address;
-        }
-    }
-}
-
-fn clock_nanos() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    u64::from(since.expect("a clock after 1970").subsec_nanos())
-}
-
-fn indented(yaml: &str, spaces: usize) -> String {
-    let pad = " ".repeat(spaces);
-    yaml.lines().map(|line| format!("{pad}{line}\n")).collect()
 }

@@ -9,7 +9,9 @@
 pub mod allocator;
 pub mod bodies;
 pub mod ca;
+pub mod cgroup;
 pub mod client;
+pub mod crowd;
 pub mod docker;
 pub mod frames;
 pub mod gateway;

@@ -21,6 +21,14 @@ pub fn github_pat(seeded: &mut Seeded) -> String {
     ["ghp", "_", &entropy, &checksum].concat()
 }
 
+/// A GitHub App's refresh token: as a classic one, with more random characters.
+#[must_use]
+pub fn github_refresh_token(seeded: &mut Seeded) -> String {
+    let entropy = seeded.text(BASE62, 70);
+    let checksum = base62_crc32(entropy.as_bytes());
+    ["ghr", "_", &entropy, &checksum].concat()
+}
+
 /// An npm access token, of the same form as GitHub's.
 #[must_use]
 pub fn npm_token(seeded: &mut Seeded) -> String {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::finding::{Confidence, Finding};
+use crate::finding::Confidence;
 use crate::limits::BuildLimits;
 use crate::rule::{Context, Ignore, Rule};
 use crate::set::RuleSetBuilder;
@@ -36,6 +36,7 @@ fn seen(rules: &RuleSet, event: &Event) -> Seen {
         Event::Match(f) => Seen::Match(rules.id(f.rule).to_owned(), f.start, f.end, f.confidence),
         Event::Overlong { rule, start } => Seen::Overlong(rules.id(rule).to_owned(), start),
         Event::Crowded { rule, .. } => Seen::Crowded(rules.id(rule).to_owned()),
+        Event::Opaque { .. } => unreachable!("a scanner opens no views"),
     }
 }
 
@@ -60,10 +61,7 @@ fn scan(rules: &Arc<RuleSet>, body: &[u8], sizes: &[usize]) -> (BTreeSet<Seen>, 
         assert!(progress.cleared_to <= progress.deadline_to && progress.deadline_to <= scanner.position());
         assert!(cleared <= progress.cleared_to, "what is cleared stays cleared");
         for event in events.drain(..) {
-            let (Event::Match(Finding { start, .. })
-            | Event::Overlong { start, .. }
-            | Event::Crowded { start, .. }) = event;
-            assert!(start >= cleared, "{event:?} begins before {cleared}, which had been cleared");
+            assert!(event.start() >= cleared, "{event:?} begins before {cleared}, which had been cleared");
             assert!(
                 found.insert(seen(rules, &event)) || matches!(event, Event::Crowded { .. }),
                 "{event:?} twice"

@@ -73,6 +73,10 @@ impl Stage for Portable {
         }
     }
 
+    fn pass_over(&self, state: &mut StageState, bytes: Bytes<'_>) {
+        self.scan(state, bytes, &mut |_| {});
+    }
+
     fn unfinished(&self, state: &StageState, _: Bytes<'_>) -> usize {
         let literal = self.literals.as_ref().map_or(0, |literals| literals.depth(state.literal));
         let classes = self.classes.as_ref().map_or(0, |classes| classes.depth(&state.classes));

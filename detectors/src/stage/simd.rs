@@ -9,6 +9,7 @@
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
+use super::lookup::Lookup;
 use super::pairs::{PAIRS, hash};
 use super::windows::{BUCKETS, BUCKETS_MAX, PROBE, Probe};
 use super::{Needle, Text};
@@ -106,4 +107,16 @@ impl Kernel {
     pub(super) fn name(&self) -> &'static str {
         self.name
     }
+}
+
+/// The fastest way to look flags up, where there is one beside the portable.
+#[cfg(target_arch = "x86_64")]
+pub(super) fn lookup() -> Option<Lookup> {
+    x86::lookup()
+}
+
+/// The fastest way to look flags up, where there is one beside the portable.
+#[cfg(not(target_arch = "x86_64"))]
+pub(super) fn lookup() -> Option<Lookup> {
+    None
 }

@@ -115,6 +115,8 @@ impl Stage for Windowed {
         }
     }
 
+    fn pass_over(&self, _: &mut StageState, _: Bytes<'_>) {}
+
     fn unfinished(&self, _: &StageState, bytes: Bytes<'_>) -> usize {
         self.edge.unfinished(bytes)
     }

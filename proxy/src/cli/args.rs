@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use decant_config::parse_size;
 
 /// The egress gateway of a host that runs coding agents in sandboxes.
 #[derive(Parser)]
@@ -25,7 +26,7 @@ pub(super) enum Command {
     /// Check a configuration: parse it, compile every detector, run every example and test; all problems at once
     ///
     /// `decant reference` lists every key with its default and its meaning.
-    Check(ConfigArgs),
+    Check(CheckArgs),
     /// List every key of a configuration: what may stand there, its default, its meaning
     Reference(ReferenceArgs),
     /// Run the gateway's own scanner over files and folders
@@ -60,6 +61,15 @@ pub(super) struct ConfigArgs {
     /// Where the CA, logs and keys are kept [default: the XDG state folder; /var/lib/decant for root]
     #[arg(long, value_name = "DIR", global = true)]
     pub(super) state_dir: Option<PathBuf>,
+}
+
+#[derive(ClapArgs)]
+pub(super) struct CheckArgs {
+    #[command(flatten)]
+    pub(super) config: ConfigArgs,
+    /// Print what fits into so much memory, as `64MiB`
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub(super) memory: Option<u64>,
 }
 
 #[derive(ClapArgs)]

@@ -5,27 +5,31 @@ use std::sync::Arc;
 use decant_config::{Config, DetectorSpec, Problem};
 use decant_detectors::{Event, Scanner, Selection};
 
-use super::args::ConfigArgs;
-use super::{Exit, Failure, load, trial};
+use super::args::CheckArgs;
+use super::{Exit, Failure, load, printable, trial};
 use crate::app::RuleBook;
+use crate::budget::{Memory, Source, resident_own};
 use crate::exceptions::today;
 use crate::rules::Detectors;
 
 /// Runs the command. Problems go to stderr, one a line.
-pub(super) fn run(args: &ConfigArgs) -> Result<Exit, Failure> {
-    let config = match load::config(args) {
+pub(super) fn run(args: &CheckArgs) -> Result<Exit, Failure> {
+    let config = match load::config(&args.config) {
         Ok(config) => config,
         Err(failure) => {
             eprintln!("{}", failure.message.trim_end());
             return Ok(Exit::Found);
         }
     };
-    let problems = match RuleBook::compile(&config).map(Arc::new) {
+    let compiled = RuleBook::compile(&config).map(Arc::new);
+    // With the rules in memory: they are most of what a gateway has before it serves anybody.
+    let memory = args.memory.map(|bytes| Memory::with(&config, bytes, Source::Configured, resident_own()));
+    let problems = match compiled {
         Ok(book) => [wrong_examples(&config, &book.detectors), trial::run(&config, &book)].concat(),
         Err(problems) => problems,
     };
     for problem in over(&config).chain(problems.iter().cloned()) {
-        eprintln!("{problem}");
+        eprintln!("{}", printable(&problem.to_string()));
     }
     if !problems.is_empty() {
         return Ok(Exit::Found);
@@ -38,7 +42,17 @@ pub(super) fn run(args: &ConfigArgs) -> Result<Exit, Failure> {
         config.exceptions.len(),
         config.tests.len()
     );
-    Ok(Exit::Fine)
+    match memory {
+        None => Ok(Exit::Fine),
+        Some(Ok(memory)) => {
+            print!("{}", memory.table());
+            Ok(Exit::Fine)
+        }
+        Some(Err(error)) => {
+            eprintln!("memory.budget: {error}");
+            Ok(Exit::Found)
+        }
+    }
 }
 
 /// The exceptions that no longer hold: no fault of the configuration, but nobody else says so before it runs.

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use decant_config::{Config, Environment, Overrides, Problem, Problems, Texts};
 use decant_detectors::pack;
 
-use super::Failure;
 use super::args::ConfigArgs;
+use super::{Failure, printable};
 
 /// Where the configuration comes from; read again at each reload.
 pub(super) struct Source {
@@ -66,7 +66,7 @@ pub(super) fn config(args: &ConfigArgs) -> Result<Config, Failure> {
 
 /// Problems that were found behind the configuration's own: patterns, tokens, sources.
 pub(super) fn report(problems: &[Problem]) -> Failure {
-    let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    let lines: Vec<String> = problems.iter().map(|problem| printable(&problem.to_string())).collect();
     Failure::config(lines.join("\n"))
 }
 

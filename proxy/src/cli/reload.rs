@@ -90,22 +90,26 @@ impl<'a> Reloader<'a> {
         self.gateway.metrics.reloads.with_label_values(&[result]).inc();
     }
 
-    /// Says which sections have changed and take effect at the next start alone.
+    /// Says which sections have changed and take effect later: with the next worker, or at the next start alone.
     fn warn_of_the_rest(&self, config: &Config) {
         let (old, new) = (&self.started, config);
+        const WORKER: &str = "with the next worker (SIGUSR2)";
+        const START: &str = "when the gateway is started again";
+        let listen = |config: &Config| (config.listen.proxy.clone(), config.listen.admin);
+        let log = |config: &Config| (config.log.level, config.log.format);
         let rest = [
-            ("listen", (&old.listen.proxy, old.listen.admin) != (&new.listen.proxy, new.listen.admin)),
-            ("state_dir", old.state_dir != new.state_dir),
-            ("memory", old.memory_budget != new.memory_budget),
-            ("limits", old.limits != new.limits),
-            ("tls", old.ca != new.ca),
-            ("upstream", old.upstream != new.upstream),
-            ("allocator", old.allocator != new.allocator),
-            ("log.level or log.format", (old.log.level, old.log.format) != (new.log.level, new.log.format)),
-            ("metrics", old.metrics != new.metrics),
+            ("listen", listen(old) != listen(new), START),
+            ("state_dir", old.state_dir != new.state_dir, START),
+            ("memory", old.memory_budget != new.memory_budget, WORKER),
+            ("limits", old.limits != new.limits, WORKER),
+            ("tls", old.ca != new.ca, WORKER),
+            ("upstream", old.upstream != new.upstream, WORKER),
+            ("allocator", old.allocator != new.allocator, WORKER),
+            ("log.level or log.format", log(old) != log(new), WORKER),
+            ("metrics", old.metrics != new.metrics, WORKER),
         ];
-        for (section, _) in rest.iter().filter(|(_, differs)| *differs) {
-            tracing::warn!("`{section}` has changed, which takes effect when the gateway is started again");
+        for (section, _, when) in rest.iter().filter(|(_, differs, _)| *differs) {
+            tracing::warn!("`{section}` has changed, which takes effect {when}");
         }
     }
 }

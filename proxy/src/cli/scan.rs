@@ -114,7 +114,7 @@ impl Scan {
             strict: true,
             fixed: None,
             limits: self.budget.inspect,
-            windows: Windows::new(self.budget.decoder_windows_bytes),
+            windows: Windows::unbounded(),
             judge: report.clone(),
         };
         drive(&plan, input)

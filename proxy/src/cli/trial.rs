@@ -142,7 +142,7 @@ impl Court {
             strict: side.strict,
             fixed: None,
             limits: self.budget.inspect,
-            windows: Windows::new(self.budget.decoder_windows_bytes),
+            windows: Windows::unbounded(),
             judge: bench.clone(),
         };
         drive(&plan, &mut input).map_err(|error| unreadable(test, &error))

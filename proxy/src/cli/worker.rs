@@ -85,6 +85,9 @@ async fn serve(
         announce(config, &gateway, &addresses, terms.admin)?;
     }
     warn_expired(&gateway);
+    for line in gateway.memory.table().lines() {
+        tracing::info!("memory: {line}");
+    }
     until_stopped(Reloader::new(source, &gateway, config), &api, signals).await;
     tracing::info!("draining");
     serving.drain(gateway.budget.shutdown_grace).await;

@@ -4,6 +4,7 @@
 //! nothing is sent upstream before the head is judged; a body goes on only through an inspecting or an openly
 //! skipping body; whatever stops an exchange before the answer's head becomes a [`Refusal`] the client can read.
 
+mod admission;
 mod judge;
 mod line;
 mod record;
@@ -74,9 +75,14 @@ pub(crate) async fn run(
     if !connection.gateway.requests.admit(&party.bottle.key) {
         return serve::refuse(connection, Some(&party.bottle), request, &too_often(connection, target));
     }
+    let memory = match admission::admit(connection, party, &request).await {
+        Ok(memory) => memory,
+        Err(refusal) => return serve::refuse(connection, Some(&party.bottle), request, &refusal),
+    };
     let h1 = request.version() != Version::HTTP_2;
     let (parts, body) = request.into_parts();
     let exchange = Exchange::begin(connection, &party.bottle, target, &parts);
+    exchange.hold(memory);
     let form = form_of(&parts.headers);
     let upload = Upload::new(body, connection.gateway.budget.upload);
     match forward(&exchange, parts, upload).await {
@@ -122,7 +128,8 @@ async fn forward(
         .and_then(|found| scan.overwrite(&found, &mut parts.headers))
         .map_err(|blocked| exchange.refusal(&blocked))?;
     let body = request_body(exchange, &parts, upload, &grant.route.request).await?;
-    let request = upstream_request(parts, body, &grant.target);
+    let modest = exchange.gateway.admission.is_used_beyond(admission::MODEST_EIGHTHS);
+    let request = upstream_request(parts, body, &grant.target, modest);
     let started = tokio::time::Instant::now();
     let sent = tokio::select! {
         sent = exchange.gateway.upstreams.send(&exchange.bottle.key, &grant.target, request) => sent,
@@ -204,14 +211,19 @@ fn scan_response_head(exchange: &Exchange, parts: &mut response::Parts, side: &S
     scan.overwrite(&found, &mut parts.headers)
 }
 
-/// The request as it goes upstream: without what belongs to the client's connection, addressed in origin form.
+/// The request as it goes upstream: without what belongs to the client's connection, addressed in origin form. A
+/// `modest` one asks for no coding whose decoder takes much memory.
 fn upstream_request(
     mut parts: request::Parts,
     body: RequestBody,
     target: &Authorized<Target>,
+    modest: bool,
 ) -> Request<RequestBody> {
     head::strip_hop_by_hop(&mut parts.headers);
     head::join_cookies(&mut parts.headers);
+    if modest {
+        head::drop_dear_codings(&mut parts.headers, parts.uri.query());
+    }
     // The gateway has answered the expectation itself by reading the body.
     parts.headers.remove(header::EXPECT);
     let path = parts.uri.path_and_query().cloned();

@@ -177,6 +177,50 @@ fn framing(detail: &str) -> Refusal {
     Refusal::new(Reason::Framing, detail).close()
 }
 
+/// Codings whose decoders need a large window.
+const DEAR_CODINGS: [&str; 2] = ["br", "zstd"];
+
+/// Takes codings that need much memory out of `Accept-Encoding`, unless the request is signed: the field may be part of
+/// what was signed.
+pub(super) fn drop_dear_codings(headers: &mut HeaderMap, query: Option<&str>) {
+    if is_signed(headers, query) {
+        return;
+    }
+    let fields: Vec<_> = headers.get_all(header::ACCEPT_ENCODING).iter().cloned().collect();
+    let Ok(texts) = fields.iter().map(HeaderValue::to_str).collect::<Result<Vec<_>, _>>() else { return };
+    let all: Vec<&str> = texts.iter().flat_map(|text| text.split(',')).map(str::trim).collect();
+    let is_dear = |item: &str| {
+        let name = item.split(';').next().unwrap_or("").trim();
+        DEAR_CODINGS.iter().any(|dear| name.eq_ignore_ascii_case(dear))
+    };
+    let kept: Vec<&str> = all.iter().copied().filter(|item| !is_dear(item)).collect();
+    if kept.len() == all.len() {
+        return;
+    }
+    let kept = if kept.is_empty() { "identity".to_owned() } else { kept.join(", ") };
+    if let Ok(value) = HeaderValue::try_from(kept) {
+        headers.insert(header::ACCEPT_ENCODING, value);
+    }
+}
+
+/// Whether the request carries a signature over itself (RFC 9421, the draft before it, the providers' own schemes).
+fn is_signed(headers: &HeaderMap, query: Option<&str>) -> bool {
+    const FIELDS: [&str; 2] = ["signature", "signature-input"];
+    const SCHEMES: [&str; 7] = ["aws4-", "aws ", "goog4-", "signature", "tc3-", "sharedkey", "hmac"];
+    const PARAMETERS: [&str; 4] = ["x-amz-signature=", "x-goog-signature=", "sig=", "signature="];
+    let scheme = |value: &HeaderValue| {
+        let text = value.to_str().unwrap_or("").to_ascii_lowercase();
+        SCHEMES.iter().any(|scheme| text.starts_with(scheme))
+    };
+    let parameter = |part: &str| {
+        let part = part.to_ascii_lowercase();
+        PARAMETERS.iter().any(|name| part.starts_with(name))
+    };
+    FIELDS.iter().any(|name| headers.contains_key(*name))
+        || headers.get_all(header::AUTHORIZATION).iter().any(scheme)
+        || query.is_some_and(|query| query.split('&').any(parameter))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -259,5 +303,29 @@ mod tests {
         }
         join_cookies(&mut all);
         assert_eq!(all, headers(&[("cookie", "a=1; b=2; c=3")]));
+    }
+
+    #[test]
+    fn dear_codings_are_not_asked_for_unless_that_was_signed() {
+        let plain: &[(&str, &str)] = &[];
+        let signed = [("authorization", "AWS4-HMAC-SHA256 Credential=x, SignedHeaders=accept-encoding;host")];
+        let cases: [(&str, &[(&str, &str)], Option<&str>, &str); 7] = [
+            ("gzip, deflate, br, zstd", plain, None, "gzip, deflate"),
+            ("br;q=1.0, gzip;q=0.8, *;q=0.1", plain, Some("a=b"), "gzip;q=0.8, *;q=0.1"),
+            ("BR", plain, None, "identity"),
+            ("gzip", plain, None, "gzip"),
+            ("gzip, br", &signed, None, "gzip, br"),
+            ("gzip, br", &[("signature-input", "sig1=()")], None, "gzip, br"),
+            ("gzip, br", plain, Some("a=b&X-Amz-Signature=ab"), "gzip, br"),
+        ];
+        for (accept, fields, query, expected) in cases {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::ACCEPT_ENCODING, accept.parse().unwrap());
+            for (name, value) in fields {
+                headers.insert(HeaderName::try_from(*name).unwrap(), value.parse().unwrap());
+            }
+            drop_dear_codings(&mut headers, query);
+            assert_eq!(headers[header::ACCEPT_ENCODING], expected, "{accept} {fields:?} {query:?}");
+        }
     }
 }

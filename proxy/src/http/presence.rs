@@ -10,25 +10,42 @@ use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use bytes::Buf;
 use http_body::{Body, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
+use crate::queue::{Portions, WriteQueue, poll_read_portion};
+
 /// What is known of a client's presence.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Presence {
     /// When the client finished sending, or was last written to since.
     last: Mutex<Option<Instant>>,
     finished: Notify,
     /// A request has come and its answer is not out.
     answer_due: AtomicBool,
+    /// Bytes read at once.
+    read_bytes: usize,
+    /// What of an answer's body waits to be written.
+    queue: Arc<WriteQueue>,
 }
 
 impl Presence {
+    fn new(portions: Portions) -> Self {
+        Self {
+            last: Mutex::default(),
+            finished: Notify::new(),
+            answer_due: AtomicBool::new(false),
+            read_bytes: portions.read,
+            queue: WriteQueue::new(portions.queue),
+        }
+    }
+
     /// Returns once the client has finished sending and nothing was written to it for `limit`.
     pub(crate) async fn gone(&self, limit: Duration) {
         loop {
@@ -66,7 +83,7 @@ pub(crate) struct Due(Arc<Presence>);
 impl Due {
     /// It is, until this body is out or dropped.
     pub(crate) fn with<B>(self, body: B) -> Answer<B> {
-        Answer { body, _due: self }
+        Answer { body, due: self }
     }
 }
 
@@ -80,7 +97,7 @@ impl Drop for Due {
 #[derive(Debug)]
 pub(crate) struct Answer<B> {
     body: B,
-    _due: Due,
+    due: Due,
 }
 
 impl<B: Body + Unpin> Body for Answer<B> {
@@ -91,7 +108,12 @@ impl<B: Body + Unpin> Body for Answer<B> {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
+        ready!(self.due.0.queue.poll_room(cx));
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        if let Some(Ok(data)) = frame.as_ref().map(|frame| frame.as_ref().map(Frame::data_ref)) {
+            self.due.0.queue.added(data.map_or(0, Buf::remaining));
+        }
+        Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {
@@ -111,9 +133,9 @@ pub(crate) struct Watched<IO> {
 }
 
 impl<IO> Watched<IO> {
-    /// Watches `inner`.
-    pub(crate) fn new(inner: IO) -> (Self, Arc<Presence>) {
-        let presence = Arc::new(Presence::default());
+    /// Watches `inner`; bodies pass in `portions`.
+    pub(crate) fn new(inner: IO, portions: Portions) -> (Self, Arc<Presence>) {
+        let presence = Arc::new(Presence::new(portions));
         (Self { inner, presence: presence.clone() }, presence)
     }
 
@@ -123,7 +145,8 @@ impl<IO> Watched<IO> {
     }
 
     fn note(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        if matches!(written, Poll::Ready(Ok(1..))) {
+        if let Poll::Ready(Ok(bytes @ 1..)) = &written {
+            self.presence.queue.wrote(*bytes);
             self.presence.wrote();
         }
         written
@@ -137,7 +160,8 @@ impl<IO: AsyncRead + Unpin> AsyncRead for Watched<IO> {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let (room, filled) = (buf.remaining(), buf.filled().len());
-        let read = Pin::new(&mut self.inner).poll_read(cx, buf);
+        let most = self.presence.read_bytes;
+        let read = poll_read_portion(&mut self.inner, cx, buf, most);
         if matches!(read, Poll::Ready(Ok(()))) && room > 0 && buf.filled().len() == filled {
             self.presence.finish();
             if self.presence.answer_due.load(Ordering::Relaxed) {
@@ -185,10 +209,12 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(10);
 
+    const WHOLE: Portions = Portions { read: usize::MAX, queue: usize::MAX };
+
     #[tokio::test(start_paused = true)]
     async fn only_a_silent_finished_client_is_gone() {
         let (mut client, ours) = duplex(64);
-        let (mut watched, presence) = Watched::new(ours);
+        let (mut watched, presence) = Watched::new(ours, WHOLE);
         let mut byte = [0];
         client.write_all(b"x").await.unwrap();
         watched.read_exact(&mut byte).await.unwrap();
@@ -206,7 +232,7 @@ mod tests {
     #[tokio::test]
     async fn an_end_is_kept_back_only_while_an_answer_is_due() {
         let (client, ours) = duplex(64);
-        let (mut watched, presence) = Watched::new(ours);
+        let (mut watched, presence) = Watched::new(ours, WHOLE);
         drop(client);
         let answer = presence.answer_due().with(());
         let mut byte = [0];

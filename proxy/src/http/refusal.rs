@@ -13,6 +13,8 @@ use http::{Response, StatusCode};
 use hyper::ext::ReasonPhrase;
 use serde::Serialize;
 
+use crate::budget::NoMemory;
+
 /// Why the gateway refused, in the words that logs, metrics and problem documents share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -31,6 +33,8 @@ pub(crate) enum Reason {
     Identity,
     /// A limit of the gateway is reached.
     Limit,
+    /// The gateway has no memory for it now.
+    Memory,
     /// Content that cannot be looked into.
     Opaque,
     /// Something that begins like a match outgrew what can be followed.
@@ -52,7 +56,7 @@ pub(crate) enum Reason {
 impl Reason {
     /// Every reason.
     #[cfg(test)]
-    pub(crate) const ALL: [Self; 15] = [
+    pub(crate) const ALL: [Self; 16] = [
         Self::Address,
         Self::Authority,
         Self::Cut,
@@ -60,6 +64,7 @@ impl Reason {
         Self::Framing,
         Self::Identity,
         Self::Limit,
+        Self::Memory,
         Self::Opaque,
         Self::Overlong,
         Self::Policy,
@@ -80,6 +85,7 @@ impl Reason {
             Self::Framing => "framing",
             Self::Identity => "identity",
             Self::Limit => "limit",
+            Self::Memory => "memory",
             Self::Opaque => "opaque",
             Self::Overlong => "overlong",
             Self::Policy => "policy",
@@ -102,7 +108,7 @@ impl Reason {
             Self::Framing => StatusCode::BAD_REQUEST,
             Self::Authority => StatusCode::MISDIRECTED_REQUEST,
             Self::Undecodable => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            Self::Limit | Self::Quarantine => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Limit | Self::Memory | Self::Quarantine => StatusCode::SERVICE_UNAVAILABLE,
             Self::Rate => StatusCode::TOO_MANY_REQUESTS,
             Self::Upstream => StatusCode::BAD_GATEWAY,
             Self::Upgrade => StatusCode::NOT_IMPLEMENTED,
@@ -121,7 +127,7 @@ impl Reason {
         match self {
             Self::Address => "destination_ip_prohibited",
             Self::Framing => "http_request_error",
-            Self::Limit | Self::Rate => "connection_limit_reached",
+            Self::Limit | Self::Memory | Self::Rate => "connection_limit_reached",
             Self::Policy | Self::Detector | Self::Identity | Self::Opaque | Self::Overlong => {
                 "http_request_denied"
             }
@@ -165,6 +171,12 @@ pub(crate) struct Refusal {
     proxy_error: &'static str,
     #[serde(skip)]
     close: bool,
+}
+
+impl From<NoMemory> for Refusal {
+    fn from(short: NoMemory) -> Self {
+        Self::new(Reason::Memory, short.to_string()).limit(short.limit, short.setting)
+    }
 }
 
 impl Refusal {

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use super::InspectLimits;
 use super::coding::Coding;
 use super::verdict::TroubleKind;
-use super::windows::Windows;
+use super::windows::Supply;
 
 /// What one call of [`Decode::decode`] did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +32,8 @@ pub(super) struct Decoded {
 pub(super) trait Decode: Send {
     /// Decodes from the front of `input` to the front of `output`. Stops when the input is used up, when the output is
     /// full, or at a point where [`Self::settled`] has just become true. Reads nothing and writes nothing only if it
-    /// needs more input, or if the call before filled the output and that was all.
+    /// needs more input, or if the call before filled the output and that was all. After [`TroubleKind::Memory`] it
+    /// stands where it stood, and may be called again with the same input.
     fn decode(&mut self, input: &[u8], output: &mut [u8]) -> Result<Decoded, TroubleKind>;
 
     /// Whether the output so far is all that can be made of the input so far, provided the last call left room in its
@@ -46,12 +47,12 @@ pub(super) trait Decode: Send {
 }
 
 /// The decoder of `coding`. Windows and tables are allocated when the body first needs them.
-pub(super) fn decoder(coding: Coding, limits: &InspectLimits, windows: &Arc<Windows>) -> Box<dyn Decode> {
+pub(super) fn decoder(coding: Coding, limits: &InspectLimits, supply: &Arc<Supply>) -> Box<dyn Decode> {
     match coding {
-        Coding::Gzip => Box::new(gzip::Gzip::new(limits)),
-        Coding::Deflate => Box::new(deflate::Deflate::default()),
-        Coding::Brotli => Box::new(brotli::Brotli::new(limits, windows)),
-        Coding::Zstd => Box::new(zstd::Zstd::new(limits, windows)),
+        Coding::Gzip => Box::new(gzip::Gzip::new(limits, supply)),
+        Coding::Deflate => Box::new(deflate::Deflate::new(supply)),
+        Coding::Brotli => Box::new(brotli::Brotli::new(limits, supply)),
+        Coding::Zstd => Box::new(zstd::Zstd::new(limits, supply)),
         Coding::AwsChunked => Box::new(aws_chunked::AwsChunked::default()),
     }
 }

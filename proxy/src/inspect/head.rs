@@ -1,7 +1,8 @@
 //! The head scan: method, URL, header fields, reason phrase and trailers, before any of them is sent on.
 //!
 //! Invariant: every byte of a head that a sender can choose is scanned as it came (names, whose case is lost here but may
-//! reach the other side, in both cases), and once more behind the encodings its surface is made of (percent-encoding in URLs, base64 in Basic credentials). An ordinary head costs one
+//! reach the other side, in both cases), and once more behind the encodings its surface is made of (percent-encoding in URLs, base64 in Basic credentials), and in
+//! every view that opens in it. An ordinary head costs one
 //! allocation.
 //!
 //! Place in the path: the exchange runs it on each head; [`super::body`] runs it on trailers.
@@ -13,7 +14,7 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
-use decant_detectors::{Confidence, Event, RuleSet, Selection};
+use decant_detectors::{Confidence, RuleSet, Selection, Sighting, ViewLimits};
 use http::header::{
     AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, EXPECT, HOST,
     LOCATION, PROXY_AUTHORIZATION, SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
@@ -164,17 +165,14 @@ impl HeadScan<'_> {
         let case = self.case(Surface::Url, None);
         let mut bytes = Cow::Borrowed(text.as_bytes());
         let mut view = View::RAW;
-        desk.scan_url(&case, view, &bytes)?;
-        for _ in 0..PERCENT_ROUNDS {
-            let Some(decoded) = percent_decoded(&bytes) else { break };
+        for _ in 0..=PERCENT_ROUNDS {
+            let decoded = percent_decoded(&bytes);
+            desk.scan_url(&case, view, &bytes, decoded.is_none())?;
+            let Some(decoded) = decoded else { return Ok(()) };
             bytes = Cow::Owned(decoded);
             view = view.then(Step::Percent);
-            desk.scan_url(&case, view, &bytes)?;
         }
-        match percent_decoded(&bytes) {
-            None => Ok(()),
-            Some(_) => case.trouble(TroubleKind::Nested, view, 0),
-        }
+        case.trouble(TroubleKind::Nested, view, 0)
     }
 
     /// Scans fields line by line; each counts as `surface`, or else as what its name says.
@@ -212,8 +210,9 @@ impl HeadScan<'_> {
             Signed { judge: case.judge, url: value.as_bytes(), base: name.as_str().len() + COLON.len() };
         let signed = Case { judge: &judge, ..*case };
         let case = if *name == LOCATION { &signed } else { case };
-        desk.scan_line(case, &[name.as_str().as_bytes(), COLON, value.as_bytes()])?;
-        match basic_credentials(name, value) {
+        let credentials = basic_credentials(name, value);
+        desk.scan_line(case, &[name.as_str().as_bytes(), COLON, value.as_bytes()], credentials.is_none())?;
+        match credentials {
             Some(credentials) => desk.scan(case, View::RAW.then(Step::Base64), &credentials),
             None => Ok(()),
         }
@@ -232,8 +231,8 @@ impl HeadScan<'_> {
     fn name(&self, name: &HeaderName, surface: Surface, desk: &mut Desk) -> Result<(), Blocked> {
         let judge = CaseLost(self.judge);
         let case = Case { judge: &judge, ..self.case(surface, None) };
-        desk.scan(&case, View::RAW, name.as_str().as_bytes())?;
-        desk.scan(&case, View::RAW, name.as_str().to_ascii_uppercase().as_bytes())
+        desk.scan_as_it_is(&case, View::RAW, name.as_str().as_bytes())?;
+        desk.scan_as_it_is(&case, View::RAW, name.as_str().to_ascii_uppercase().as_bytes())
     }
 
     fn case<'c>(&'c self, surface: Surface, field: Option<&'c HeaderName>) -> Case<'c> {
@@ -243,7 +242,7 @@ impl HeadScan<'_> {
 
     fn desk(&self) -> Desk {
         Desk {
-            layer: Layer::new(self.rules.clone(), self.selection.clone(), View::RAW),
+            layer: Layer::new(self.rules.clone(), self.selection.clone(), View::RAW, ViewLimits::default()),
             line: Vec::new(),
             events: Vec::new(),
         }
@@ -272,7 +271,7 @@ impl Judge for CaseLost<'_> {
 struct Desk {
     layer: Layer,
     line: Vec<u8>,
-    events: Vec<Event>,
+    events: Vec<Sighting>,
 }
 
 impl Desk {
@@ -280,17 +279,27 @@ impl Desk {
         self.layer.whole(text, view, case, &mut self.events)
     }
 
-    /// Scans part of a URL; what is found in its signature is marked so.
-    fn scan_url(&mut self, case: &Case<'_>, view: View, url: &[u8]) -> Result<(), Blocked> {
-        let judge = Signed { judge: case.judge, url, base: 0 };
-        self.scan(&Case { judge: &judge, ..*case }, view, url)
+    /// Scans a text without a look at what is encoded in it.
+    fn scan_as_it_is(&mut self, case: &Case<'_>, view: View, text: &[u8]) -> Result<(), Blocked> {
+        self.layer.whole_as_it_is(text, view, case, &mut self.events)
     }
 
-    /// Scans `pieces` as one text, as it came.
-    fn scan_line(&mut self, case: &Case<'_>, pieces: &[&[u8]]) -> Result<(), Blocked> {
+    /// Scans part of a URL, and what is encoded in it if that is not percent-encoding; what is found in its signature is
+    /// marked so.
+    fn scan_url(&mut self, case: &Case<'_>, view: View, url: &[u8], deep: bool) -> Result<(), Blocked> {
+        let judge = Signed { judge: case.judge, url, base: 0 };
+        let case = Case { judge: &judge, ..*case };
+        if deep { self.scan(&case, view, url) } else { self.scan_as_it_is(&case, view, url) }
+    }
+
+    /// Scans `pieces` as one text, and what is encoded in it unless that is looked at elsewhere.
+    fn scan_line(&mut self, case: &Case<'_>, pieces: &[&[u8]], deep: bool) -> Result<(), Blocked> {
         self.line.clear();
         pieces.iter().for_each(|piece| self.line.extend_from_slice(piece));
-        self.layer.whole(&self.line, View::RAW, case, &mut self.events)
+        match deep {
+            true => self.layer.whole(&self.line, View::RAW, case, &mut self.events),
+            false => self.layer.whole_as_it_is(&self.line, View::RAW, case, &mut self.events),
+        }
     }
 }
 

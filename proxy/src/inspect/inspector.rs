@@ -13,13 +13,15 @@ mod stage;
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
-use decant_detectors::Event;
+use decant_detectors::Sighting;
 
 use self::checkpoints::Checkpoints;
 use self::stage::Stage;
 use super::layer::{Case, Layer, Writable};
 use super::verdict::{Blocked, Direction, Fixed, Judge, Surface, TroubleKind, View};
+use super::windows::Supply;
 use super::{BodyPlan, InspectLimits};
 
 /// Wire bytes fed to the decoders at once: between two such steps bytes can be told apart for release.
@@ -42,8 +44,9 @@ pub(crate) struct Inspector {
     /// Release point that a ruling forced: more bytes waited than the limit, and the judge let them pass.
     forced_to: u64,
     undecoded: bool,
+    supply: Arc<Supply>,
     /// Scratch room for one scan.
-    events: Vec<Event>,
+    events: Vec<Sighting>,
 }
 
 /// The wire bytes in work: scanned as they are, and in part decoded.
@@ -75,7 +78,9 @@ impl Court {
 impl Inspector {
     /// An inspector at the start of a body.
     pub(crate) fn new(plan: &BodyPlan) -> Self {
-        let layer = |view| Layer::with_links(plan.rules.clone(), plan.selection.clone(), view);
+        let supply = Supply::new(&plan.windows);
+        let layer =
+            |view| Layer::with_links(plan.rules.clone(), plan.selection.clone(), view, plan.limits.views);
         let mut view = View::RAW;
         let mut layers = vec![layer(view)];
         for coding in &plan.codings {
@@ -91,15 +96,12 @@ impl Inspector {
             limits: plan.limits,
             checkpoints: Checkpoints::new(layers.len()),
             layers,
-            stages: plan
-                .codings
-                .iter()
-                .map(|coding| Stage::new(*coding, &plan.limits, &plan.windows))
-                .collect(),
+            stages: plan.codings.iter().map(|coding| Stage::new(*coding, &plan.limits, &supply)).collect(),
             unit: Unit::default(),
             taken: 0,
             forced_to: 0,
             undecoded: false,
+            supply,
             events: Vec::new(),
         }
     }
@@ -155,6 +157,11 @@ impl Inspector {
         if self.stages.is_empty() { self.finish() } else { Ok(()) }
     }
 
+    /// Waits for the memory that a decoder wants; ready when there is no reason to wait.
+    pub(crate) fn poll_supplied(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.supply.poll_granted(cx)
+    }
+
     /// Wire bytes whose scan is complete.
     pub(crate) fn taken(&self) -> u64 {
         self.taken
@@ -193,10 +200,13 @@ impl Inspector {
         };
         self.unit = Unit { length, decoded: 0 };
         *budget = budget.saturating_sub(length);
-        self.layers[0].scan(&wire[..length], &self.court.case(), &mut self.events)
+        self.layers[0].scan(&wire[..length], &self.court.case(), &mut self.events)?;
+        *budget = budget.saturating_sub(self.layers[0].take_decoded());
+        Ok(())
     }
 
-    /// Decodes the unit until everything it yields is scanned, or the budget is spent; returns whether it is done.
+    /// Decodes the unit until everything it yields is scanned, the budget is spent, or a decoder waits for memory;
+    /// returns whether it is done.
     fn drain(&mut self, unit: &[u8], budget: &mut usize) -> Result<bool, Blocked> {
         while let Some(at) = self.stage_with_work() {
             if *budget == 0 {
@@ -204,6 +214,8 @@ impl Inspector {
             }
             match self.decode(at, unit) {
                 Ok(()) => self.scan_output(at, budget)?,
+                // It stands where it stood: the unit is pushed again once there is memory.
+                Err(_) if self.supply.is_wanted() => return Ok(false),
                 Err(kind) => self.undecodable(at, kind)?,
             }
             self.mark();
@@ -239,6 +251,7 @@ impl Inspector {
         let length = output.len();
         *budget = budget.saturating_sub(length);
         self.layers[at + 1].scan(output, &self.court.case(), &mut self.events)?;
+        *budget = budget.saturating_sub(self.layers[at + 1].take_decoded());
         if last {
             self.stages[at].took(length);
         }

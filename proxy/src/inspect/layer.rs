@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
-use decant_detectors::{Event, Finding, Progress, RuleSet, Scanner, Selection};
+use decant_detectors::{Event, Finding, Progress, RuleSet, Selection, Sighting, ViewLimits, ViewScanner};
 use http::HeaderName;
 
 use super::links::{Around, Links, Standing, URL_BYTES, Waiting};
@@ -90,7 +90,9 @@ impl Case<'_> {
 
 /// One stage of a body.
 pub(super) struct Layer {
-    scanner: Scanner,
+    scanner: ViewScanner,
+    /// What its views had yielded when that was asked last.
+    decoded: u64,
     view: View,
     position: u64,
     progress: Progress,
@@ -102,9 +104,10 @@ pub(super) struct Layer {
 }
 
 impl Layer {
-    pub(super) fn new(rules: Arc<RuleSet>, selection: Arc<Selection>, view: View) -> Self {
+    pub(super) fn new(rules: Arc<RuleSet>, selection: Arc<Selection>, view: View, views: ViewLimits) -> Self {
         Self {
-            scanner: Scanner::new(rules, selection),
+            scanner: ViewScanner::new(rules, selection, views),
+            decoded: 0,
             view,
             position: 0,
             progress: Progress { cleared_to: 0, deadline_to: 0 },
@@ -115,9 +118,14 @@ impl Layer {
     }
 
     /// A layer of a body in which signed URLs are told from other text.
-    pub(super) fn with_links(rules: Arc<RuleSet>, selection: Arc<Selection>, view: View) -> Self {
+    pub(super) fn with_links(
+        rules: Arc<RuleSet>,
+        selection: Arc<Selection>,
+        view: View,
+        views: ViewLimits,
+    ) -> Self {
         let links = (!selection.is_empty()).then(Links::default);
-        Self { links, ..Self::new(rules, selection, view) }
+        Self { links, ..Self::new(rules, selection, view, views) }
     }
 
     /// Scans the next bytes. `events` is scratch room.
@@ -125,7 +133,7 @@ impl Layer {
         &mut self,
         bytes: &[u8],
         case: &Case<'_>,
-        events: &mut Vec<Event>,
+        events: &mut Vec<Sighting>,
     ) -> Result<(), Blocked> {
         self.progress = self.scanner.push(bytes, events);
         self.rule_waiting(bytes, case, false)?;
@@ -140,7 +148,7 @@ impl Layer {
     }
 
     /// Takes the end of the layer's bytes into account.
-    pub(super) fn finish(&mut self, case: &Case<'_>, events: &mut Vec<Event>) -> Result<(), Blocked> {
+    pub(super) fn finish(&mut self, case: &Case<'_>, events: &mut Vec<Sighting>) -> Result<(), Blocked> {
         self.progress = self.scanner.finish(events);
         self.rule(&[], case, events)?;
         self.rule_waiting(&[], case, true)
@@ -152,17 +160,44 @@ impl Layer {
         text: &[u8],
         view: View,
         case: &Case<'_>,
-        events: &mut Vec<Event>,
+        events: &mut Vec<Sighting>,
     ) -> Result<(), Blocked> {
         self.view = view;
         self.scanner.whole(text, events);
         self.rule(text, case, events)
     }
 
-    fn rule(&mut self, bytes: &[u8], case: &Case<'_>, events: &mut Vec<Event>) -> Result<(), Blocked> {
+    /// As [`whole`](Self::whole), of the text as it is: what is encoded in it is looked at elsewhere.
+    pub(super) fn whole_as_it_is(
+        &mut self,
+        text: &[u8],
+        view: View,
+        case: &Case<'_>,
+        events: &mut Vec<Sighting>,
+    ) -> Result<(), Blocked> {
+        self.view = view;
+        self.scanner.whole_as_it_is(text, events);
+        self.rule(text, case, events)
+    }
+
+    /// Bytes that views have yielded since this was asked last.
+    pub(super) fn take_decoded(&mut self) -> usize {
+        let all = self.scanner.decoded();
+        usize::try_from(all - std::mem::replace(&mut self.decoded, all)).unwrap_or(usize::MAX)
+    }
+
+    fn rule(&mut self, bytes: &[u8], case: &Case<'_>, events: &mut Vec<Sighting>) -> Result<(), Blocked> {
         let mut blocked = None;
-        for event in events.drain(..) {
-            let ruling = match event {
+        for sighting in events.drain(..) {
+            let view = sighting.view.steps().fold(self.view, |view, step| view.then(step.into()));
+            let ruling = match sighting.event {
+                Event::Match(finding) if !sighting.view.is_raw() => {
+                    let text = sighting.text.as_deref();
+                    // It is told where it stands in the layer, and how long it is in its view.
+                    let length = text.map_or(finding.end - finding.start, |text| text.len() as u64);
+                    let finding = Finding { end: finding.start + length, ..finding };
+                    case.hit(&finding, view, text, Standing::Elsewhere).map(drop)
+                }
                 Event::Match(finding) => {
                     let value = self.kept.value(&finding, self.position, bytes);
                     match (self.standing(&finding, bytes, false), value, &mut self.links) {
@@ -176,10 +211,9 @@ impl Layer {
                         }
                     }
                 }
-                Event::Overlong { rule, start } => {
-                    case.trouble(TroubleKind::Overlong(rule), self.view, start)
-                }
-                Event::Crowded { rule, start } => case.trouble(TroubleKind::Crowded(rule), self.view, start),
+                Event::Overlong { rule, start } => case.trouble(TroubleKind::Overlong(rule), view, start),
+                Event::Crowded { rule, start } => case.trouble(TroubleKind::Crowded(rule), view, start),
+                Event::Opaque { start, cap } => case.trouble(TroubleKind::Opaque(cap), view, start),
             };
             blocked = blocked.or(ruling.err());
         }

@@ -6,6 +6,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 use decant_detectors::{BuildLimits, Rule, RuleSet, RuleSetBuilder, Selection};
 
 use super::verdict::{Counts, Direction, Hit, Judge, Ruling, Trouble, TroubleKind};
+use super::windows::Supply;
 use super::{BodyPlan, Coding, InspectLimits, Windows};
 
 /// A secret of the rule `token`.
@@ -111,14 +112,14 @@ pub(super) fn plan(codings: &[Coding], judge: &Arc<Recorder>) -> BodyPlan {
         strict: false,
         fixed: None,
         limits: limits(),
-        windows: windows(),
+        windows: Windows::unbounded(),
         judge: judge.clone(),
     }
 }
 
 /// Room for every window of a test.
-pub(super) fn windows() -> Arc<Windows> {
-    Windows::new(u64::MAX)
+pub(super) fn supply() -> Arc<Supply> {
+    Supply::new(&Windows::unbounded())
 }
 
 /// How a test body is coded: the forms of a coding that senders use.

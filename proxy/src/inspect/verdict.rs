@@ -10,10 +10,11 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 
-use decant_detectors::{Confidence, RuleId};
+use decant_detectors::{Cap, Confidence, RuleId, ViewStep};
 use http::HeaderName;
 
 use super::InspectLimits;
+use crate::budget::NoMemory;
 
 /// Which half of an exchange a byte belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -91,8 +92,22 @@ pub(crate) enum Step {
     Gzip,
     /// Percent-encoding of a URL.
     Percent,
-    /// The zstd content coding.
+    /// An encoding inside the bytes, told by the bytes alone.
+    Within(ViewStep),
+    /// The zstd content coding, or a zstd frame inside the bytes.
     Zstd,
+}
+
+impl From<ViewStep> for Step {
+    fn from(step: ViewStep) -> Self {
+        match step {
+            ViewStep::Base64 => Self::Base64,
+            ViewStep::Gzip => Self::Gzip,
+            ViewStep::Percent => Self::Percent,
+            ViewStep::Zstd => Self::Zstd,
+            other => Self::Within(other),
+        }
+    }
 }
 
 impl Step {
@@ -105,6 +120,7 @@ impl Step {
             Self::Deflate => "deflate",
             Self::Gzip => "gzip",
             Self::Percent => "percent",
+            Self::Within(step) => step.name(),
             Self::Zstd => "zstd",
         }
     }
@@ -216,8 +232,8 @@ pub(crate) enum TroubleKind {
     Dictionary,
     /// The coded body asks for a larger window than `limits.zstd_window_bytes` or `limits.brotli_window_bytes`.
     Window(Step),
-    /// The windows of all bodies have no room for that of this one: `limits.decoder_windows_bytes`.
-    Windows,
+    /// The gateway has no memory for a decoder now.
+    Memory(NoMemory),
     /// The coded body expands more than `limits.decode_ratio`.
     Ratio,
     /// More bytes in places no decoder shows than `limits.hidden_room_bytes`, in words.
@@ -232,6 +248,8 @@ pub(crate) enum TroubleKind {
     Overlong(RuleId),
     /// A rule had more attempts open than its cap.
     Crowded(RuleId),
+    /// What is encoded or compressed inside the bytes could not be looked into.
+    Opaque(Cap),
     /// More matches to overwrite in one body than `limits.redactions`.
     Redactions,
 }
@@ -243,7 +261,8 @@ impl TroubleKind {
             Self::Overlong(_) | Self::Crowded(_) | Self::Held | Self::Redactions | Self::Trailers => {
                 "overlong"
             }
-            Self::Windows => "limit",
+            Self::Memory(_) => "memory",
+            Self::Opaque(_) => "opaque",
             _ => "undecodable",
         }
     }
@@ -254,8 +273,11 @@ impl TroubleKind {
             Self::CodingLayers => Some("limits.coding_layers"),
             Self::Window(Step::Brotli) => Some("limits.brotli_window_bytes"),
             Self::Window(_) => Some("limits.zstd_window_bytes"),
-            Self::Windows => Some("limits.decoder_windows_bytes"),
-            Self::Ratio => Some("limits.decode_ratio"),
+            Self::Memory(short) => Some(short.setting),
+            Self::Ratio | Self::Opaque(Cap::Ratio) => Some("limits.decode_ratio"),
+            Self::Opaque(Cap::Depth) => Some("limits.view_depth"),
+            Self::Opaque(Cap::Streams) => Some("limits.view_streams"),
+            Self::Opaque(Cap::Window) => Some("limits.view_window_bytes"),
             Self::HiddenRoom(_) => Some("limits.hidden_room_bytes"),
             Self::Held => Some("limits.hold_bytes"),
             Self::Trailers => Some("limits.trailer_bytes"),
@@ -297,7 +319,7 @@ impl fmt::Display for TroubleKind {
             Self::Broken(what) => write!(f, "the coded body is broken: {what}"),
             Self::Truncated => f.write_str("the coded body ends before its end"),
             Self::Dictionary => f.write_str("the coded body needs a dictionary that is not part of it"),
-            Self::Windows => f.write_str("the gateway has no room for another decoder's window now"),
+            Self::Memory(short) => short.fmt(f),
             Self::Window(step) => write!(f, "the {} body asks for a larger window than allowed", step.name()),
             Self::Ratio => f.write_str("the coded body expands more than allowed"),
             Self::HiddenRoom(what) => {
@@ -310,6 +332,15 @@ impl fmt::Display for TroubleKind {
                 f.write_str("something that begins like a match grew past its maximum length")
             }
             Self::Crowded(_) => f.write_str("more possible matches at once than can be followed"),
+            Self::Opaque(Cap::Depth) => f.write_str("encodings inside one another, more than are undone"),
+            Self::Opaque(Cap::Streams) => f.write_str("more compressed streams at once than are inflated"),
+            Self::Opaque(Cap::Window) => {
+                f.write_str("a compressed stream asks for a larger window than allowed")
+            }
+            Self::Opaque(Cap::Ratio) => f.write_str("a compressed stream expands more than allowed"),
+            Self::Opaque(Cap::Method) => {
+                f.write_str("something is encrypted, or compressed in a way that cannot be undone")
+            }
             Self::Redactions => f.write_str("more matches to overwrite in one body than allowed"),
         }
     }

@@ -1,58 +1,140 @@
-//! The windows of all decoders together.
+//! Where decoders get their memory: a window is reserved before the decoder that needs it exists, and is given back
+//! with it.
 //!
-//! Each body's window is bounded by its format's limit; this bounds their sum, so that many bodies at once cannot take
-//! what one may not. Invariant: a window is reserved before the decoder that needs it exists, and is given back with it.
+//! Invariants: nobody waits for a window who holds another one of the same exchange, so that two cannot wait for each
+//! other; a decoder that waits has read nothing of the bytes it waits at.
+//!
+//! Place in the path: a decoder asks its [`Room`]. Where there is no memory the body that is being scanned waits, by
+//! [`Supply::poll_granted`], and then goes on where it stood.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
 
 use super::verdict::TroubleKind;
+use crate::budget::{Admission, Kind, NoMemory, Reservation, WINDOW_TABLES_BYTES};
+use crate::identity::BottleKey;
 
-/// What a decoder with a window takes besides it, in bytes: tables, and room for a block.
-const TABLES_BYTES: u64 = 256 * 1024;
-
-/// The room for windows.
-#[derive(Debug)]
+/// The memory of one exchange's decoders.
+#[derive(Clone)]
 pub(crate) struct Windows {
-    max: u64,
-    used: AtomicU64,
+    /// `None`: as much as is asked for.
+    ledger: Option<(Arc<Admission>, BottleKey)>,
+    /// Rooms of the exchange that hold something.
+    holding: Arc<AtomicUsize>,
 }
 
 impl Windows {
-    /// Room for `max` bytes (`limits.decoder_windows_bytes`).
-    pub(crate) fn new(max: u64) -> Arc<Self> {
-        Arc::new(Self { max, used: AtomicU64::new(0) })
+    /// Of `bottle`, out of the gateway's memory.
+    pub(crate) fn of(admission: &Arc<Admission>, bottle: &BottleKey) -> Self {
+        Self { ledger: Some((admission.clone(), bottle.clone())), holding: Arc::default() }
     }
 
-    fn take(&self, bytes: u64) -> Result<(), TroubleKind> {
-        let fits = |used: u64| used.checked_add(bytes).filter(|used| *used <= self.max);
-        self.used
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits)
-            .map(|_| ())
-            .map_err(|_| TroubleKind::Windows)
+    /// As much as is asked for.
+    pub(crate) fn unbounded() -> Self {
+        Self { ledger: None, holding: Arc::default() }
+    }
+}
+
+type Wait = Pin<Box<dyn Future<Output = Result<Reservation, NoMemory>> + Send>>;
+
+/// What one body's decoders have asked for.
+pub(super) struct Supply {
+    windows: Windows,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Bytes that a decoder waits for.
+    wanted: Option<u64>,
+    wait: Option<Wait>,
+    /// What came of the wait.
+    granted: Option<Result<Reservation, NoMemory>>,
+}
+
+impl Supply {
+    pub(super) fn new(windows: &Windows) -> Arc<Self> {
+        Arc::new(Self { windows: windows.clone(), state: Mutex::default() })
+    }
+
+    /// Whether a decoder waits for memory.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.state().wanted.is_some()
+    }
+
+    /// Waits for what a decoder wants; ready when it may ask again, or when nothing is wanted.
+    pub(super) fn poll_granted(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut state = self.state();
+        let (Some(bytes), Some((admission, bottle))) = (state.wanted, &self.windows.ledger) else {
+            return Poll::Ready(());
+        };
+        let wait = state.wait.get_or_insert_with(|| {
+            let (admission, bottle) = (admission.clone(), bottle.clone());
+            Box::pin(async move { admission.acquire(&bottle, Kind::Decoder, bytes).await })
+        });
+        let granted = ready!(wait.as_mut().poll(cx));
+        *state = State { granted: Some(granted), ..State::default() };
+        Poll::Ready(())
+    }
+
+    fn take(&self, bytes: u64) -> Result<Option<Reservation>, TroubleKind> {
+        let Some((admission, bottle)) = &self.windows.ledger else { return Ok(None) };
+        let mut state = self.state();
+        match state.granted.take() {
+            Some(Ok(granted)) if granted.bytes() >= bytes => return Ok(Some(granted)),
+            Some(Err(error)) => return Err(TroubleKind::Memory(error)),
+            Some(Ok(_)) | None => {}
+        }
+        admission.take(bottle, Kind::Decoder, bytes).map(Some).map_err(|error| {
+            if self.windows.holding.load(Ordering::Relaxed) == 0 {
+                state.wanted = Some(bytes);
+            }
+            TroubleKind::Memory(error)
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The room that one decoder has.
-#[derive(Debug)]
 pub(super) struct Room {
-    windows: Arc<Windows>,
+    supply: Arc<Supply>,
     bytes: u64,
+    held: Vec<Reservation>,
 }
 
 impl Room {
     /// None yet.
-    pub(super) fn of(windows: &Arc<Windows>) -> Self {
-        Self { windows: windows.clone(), bytes: 0 }
+    pub(super) fn of(supply: &Arc<Supply>) -> Self {
+        Self { supply: supply.clone(), bytes: 0, held: Vec::new() }
     }
 
-    /// Makes it enough for a window of `window` bytes.
+    /// Makes it enough for a window of `window` bytes, and the tables beside it.
     ///
     /// # Errors
-    /// All room is taken.
+    /// There is no memory. Where the body may wait for it, the supply says that it is wanted.
     pub(super) fn grow(&mut self, window: u64) -> Result<(), TroubleKind> {
-        let more = window.saturating_add(TABLES_BYTES).saturating_sub(self.bytes);
-        self.windows.take(more)?;
+        self.grow_to(window.saturating_add(WINDOW_TABLES_BYTES))
+    }
+
+    /// Makes it `bytes`, if it is less.
+    ///
+    /// # Errors
+    /// As [`Self::grow`].
+    pub(super) fn grow_to(&mut self, bytes: u64) -> Result<(), TroubleKind> {
+        let more = bytes.saturating_sub(self.bytes);
+        if more == 0 {
+            return Ok(());
+        }
+        let taken = self.supply.take(more)?;
+        if self.bytes == 0 {
+            self.supply.windows.holding.fetch_add(1, Ordering::Relaxed);
+        }
+        self.held.extend(taken);
         self.bytes += more;
         Ok(())
     }
@@ -60,26 +142,60 @@ impl Room {
 
 impl Drop for Room {
     fn drop(&mut self) {
-        self.windows.used.fetch_sub(self.bytes, Ordering::Relaxed);
+        if self.bytes > 0 {
+            self.supply.windows.holding.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::time::Duration;
 
-    #[test]
-    fn room_is_bounded_and_comes_back() {
-        let windows = Windows::new(3 * TABLES_BYTES);
-        let mut first = Room::of(&windows);
-        first.grow(TABLES_BYTES).expect("there is room");
-        first.grow(1).expect("no more is needed");
-        let mut second = Room::of(&windows);
-        assert_eq!(second.grow(1), Err(TroubleKind::Windows));
-        second.grow(0).expect("there is just so much room");
-        drop(first);
-        second.grow(2 * TABLES_BYTES).expect("it came back");
-        drop(second);
-        assert_eq!(windows.used.load(Ordering::Relaxed), 0);
+    use futures_util::poll;
+
+    use super::*;
+    use crate::budget::Terms;
+
+    const TABLES: u64 = WINDOW_TABLES_BYTES;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_window_is_waited_for_once_and_by_those_who_hold_none() {
+        let terms = Terms {
+            capacity: 4 * TABLES,
+            connection: 0,
+            exchange: 0,
+            stream: 0,
+            decoders: 0,
+            bottle: u64::MAX,
+            exchanges: 8,
+        };
+        let admission = Admission::new(terms, Duration::from_secs(10));
+        let bottle = BottleKey { name: "a".into(), epoch: 0 };
+        let exchange = || Supply::new(&Windows::of(&admission, &bottle));
+        let (first, second) = (exchange(), exchange());
+        let (mut one, mut two) = (Room::of(&first), Room::of(&second));
+        one.grow(2 * TABLES).expect("there is room");
+        one.grow(1).expect("no more is needed");
+        assert!(one.grow(4 * TABLES).is_err());
+        assert!(!first.is_wanted(), "it holds a window");
+
+        assert!(two.grow(TABLES).is_err());
+        assert!(second.is_wanted());
+        let mut granted = std::future::poll_fn(|cx| second.poll_granted(cx));
+        assert!(poll!(&mut granted).is_pending());
+        drop(one);
+        granted.await;
+        two.grow(TABLES).expect("it came back");
+        assert_eq!(admission.reserved().sum(), 2 * TABLES);
+
+        let (third, _full) = (exchange(), admission.take(&bottle, Kind::Exchange, 2 * TABLES));
+        let mut three = Room::of(&third);
+        assert!(three.grow(TABLES).is_err());
+        std::future::poll_fn(|cx| third.poll_granted(cx)).await;
+        assert!(matches!(three.grow(TABLES), Err(TroubleKind::Memory(_))), "its patience is over");
+        assert!(!third.is_wanted(), "nobody waits twice");
+        drop((two, three, _full));
+        assert_eq!(admission.reserved().sum(), 0);
     }
 }

@@ -72,6 +72,7 @@ fn side(spec: &config::Direction, direction: Direction, detectors: &Detectors) -
         selection: Arc::new(detectors.select(&spec.detectors, direction)),
         on_match: spec.on_match,
         undecodable: spec.undecodable,
+        opaque: spec.opaque,
         strict: direction == Direction::Request || spec.hold == config::Hold::Strict,
     }
 }

@@ -35,6 +35,8 @@ pub(crate) struct Side {
     pub(crate) on_match: Option<MatchAction>,
     /// What a body does that cannot be decoded.
     pub(crate) undecodable: BlockOrPass,
+    /// What a message does in which something could not be looked into.
+    pub(crate) opaque: BlockOrPass,
     /// Whether suspect bytes stay held whatever the deadline.
     pub(crate) strict: bool,
 }

@@ -41,6 +41,10 @@ const ANSWER_BYTES_MAX: usize = 16 << 20;
 const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
 const CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
 
+/// One heap for all threads of a worker: glibc would give each thread one of its own, and what is free in one is of no
+/// use to the others. A worker that stands full of transfers is a quarter smaller by it.
+const HEAPS: (&str, &str) = ("MALLOC_ARENA_MAX", "1");
+
 /// How workers are started.
 pub(crate) struct Recipe {
     /// The program as it was named when the supervisor started: a replaced file starts the new one.
@@ -112,6 +116,7 @@ impl Worker {
         handover::give(&ours, &terms, &recipe.proxies, &last, &journal)?;
         let child = Command::new(&recipe.program)
             .args(&recipe.arguments)
+            .env(HEAPS.0, HEAPS.1)
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .spawn()?;
         // Reaped by process id, together with whatever else is a child of this process.

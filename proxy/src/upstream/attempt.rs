@@ -62,7 +62,7 @@ impl<B: RequestBody> Attempt<B> {
                     let _ = timeout(READY_TIMEOUT, connection.sender.ready()).await;
                 }
                 let spare = self.spare(reused);
-                let exchange = Exchange::new(None);
+                let exchange = Exchange::new(None, Some(connection.queue.clone()));
                 let request = self.request(exchange.clone(), |parts| head::for_http1(parts, visit.address()));
                 let result = connection.sender.try_send_request(request).await;
                 let held = Held::Http1 { connection, visit, exchange };
@@ -71,7 +71,7 @@ impl<B: RequestBody> Attempt<B> {
             Lease::Http2 { mut sender, stream, reused } => {
                 let spare = self.spare(true);
                 let address = stream.address().clone();
-                let exchange = Exchange::new(Some(stream));
+                let exchange = Exchange::new(Some(stream), None);
                 let request = self.request(exchange.clone(), |parts| head::for_http2(parts, &address));
                 let result = sender.try_send_request(request).await;
                 finish(result, Held::Http2 { exchange }, spare, reused)

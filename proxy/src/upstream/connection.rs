@@ -19,6 +19,7 @@ use tokio::task::AbortHandle;
 
 use super::exchange::{Outgoing, RequestBody};
 use super::socket::Socket;
+use crate::queue::{Portions, WriteQueue};
 
 /// Bounds of an HTTP/1.1 connection.
 #[derive(Clone, Debug)]
@@ -30,6 +31,8 @@ pub(crate) struct Http1Settings {
     pub(crate) header_bytes: usize,
     /// Fields of a response's head.
     pub(crate) headers: usize,
+    /// How bodies are moved.
+    pub(crate) portions: Portions,
 }
 
 /// Bounds of an HTTP/2 connection.
@@ -86,14 +89,17 @@ impl Drop for Driver {
 /// An HTTP/1.1 connection. Dropping it aborts what runs on it.
 pub(super) struct Http1<B: RequestBody> {
     pub(super) sender: http1::SendRequest<Outgoing<B>>,
+    pub(super) queue: Arc<WriteQueue>,
     driver: Driver,
 }
 
 impl<B: RequestBody> Http1<B> {
     pub(super) async fn open<P: Unpin + Send + 'static>(
-        socket: Socket<P>,
+        mut socket: Socket<P>,
         settings: &Http1Settings,
     ) -> hyper::Result<Self> {
+        let queue = WriteQueue::new(settings.portions.queue);
+        socket.set_portions(settings.portions.read, queue.clone());
         let (sender, connection) = http1::Builder::new()
             .max_buf_size(settings.buffer_bytes)
             .max_header_size(settings.header_bytes)
@@ -103,7 +109,7 @@ impl<B: RequestBody> Http1<B> {
             .title_case_headers(true)
             .handshake(TokioIo::new(socket))
             .await?;
-        Ok(Self { sender, driver: Driver::spawn(connection) })
+        Ok(Self { sender, queue, driver: Driver::spawn(connection) })
     }
 
     /// Ends the connection when what runs on it has ended.

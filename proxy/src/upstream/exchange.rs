@@ -17,6 +17,7 @@ use hyper::body::Incoming;
 
 use super::connection::Http1;
 use super::pool::{StreamPlace, Visit};
+use crate::queue::WriteQueue;
 
 /// Any error, as hyper takes it.
 pub(super) type BoxError = Box<dyn Error + Send + Sync>;
@@ -38,16 +39,19 @@ pub(super) struct Exchange<B: RequestBody> {
     failure: OnceLock<Arc<dyn Error + Send + Sync>>,
     /// The place of an HTTP/2 stream on its connection, held until both directions are done.
     stream: Option<StreamPlace<B>>,
+    /// What of the request's body waits to be written, on HTTP/1.1.
+    queue: Option<Arc<WriteQueue>>,
 }
 
 impl<B: RequestBody> Exchange<B> {
-    pub(super) fn new(stream: Option<StreamPlace<B>>) -> Arc<Self> {
+    pub(super) fn new(stream: Option<StreamPlace<B>>, queue: Option<Arc<WriteQueue>>) -> Arc<Self> {
         Arc::new(Self {
             sent: AtomicBool::new(false),
             cancelled: AtomicBool::new(false),
             sender: AtomicWaker::new(),
             failure: OnceLock::new(),
             stream,
+            queue,
         })
     }
 
@@ -111,6 +115,9 @@ impl<B: RequestBody> Body for Outgoing<B> {
         if self.exchange.cancelled.load(Ordering::Acquire) {
             return Poll::Ready(Some(Err(Aborted::new())));
         }
+        if let Some(queue) = &self.exchange.queue {
+            ready!(queue.poll_room(cx));
+        }
         let Some(body) = &mut self.body else { return Poll::Ready(None) };
         match ready!(Pin::new(body).poll_frame(cx)) {
             None => {
@@ -118,6 +125,9 @@ impl<B: RequestBody> Body for Outgoing<B> {
                 Poll::Ready(None)
             }
             Some(Ok(frame)) => {
+                if let (Some(queue), Some(data)) = (&self.exchange.queue, frame.data_ref()) {
+                    queue.added(data.len());
+                }
                 self.note_end();
                 Poll::Ready(Some(Ok(frame)))
             }

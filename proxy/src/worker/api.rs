@@ -204,6 +204,7 @@ async fn metrics(State(api): State<Arc<Api>>) -> Response {
     let gateway = &api.gateway;
     gateway.metrics.set_leaves(gateway.leaves.counts());
     gateway.metrics.set_exceptions(gateway.book().exceptions.count(today()));
+    gateway.measure_memory();
     ([(header::CONTENT_TYPE, METRICS_TYPE)], gateway.metrics.render()).into_response()
 }
 

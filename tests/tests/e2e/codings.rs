@@ -207,10 +207,12 @@ async fn partial_and_empty_coded_responses_pass() {
     }
 }
 
-/// Memory is what no mode relaxes: a body whose window finds no room is refused, also where policy only observes.
+/// Memory is what no mode relaxes: a body whose window finds no room waits, and is then refused, also where policy
+/// only observes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_windows_of_all_bodies_have_one_bound() {
-    let bounded = setup().section("mode: observe\nlimits: {decoder_windows_bytes: 1MiB}");
+async fn a_window_that_finds_no_room_is_refused() {
+    let bounded =
+        setup().section("mode: observe\nlimits: {memory_per_bottle: 2MiB, admission_timeout: 200ms}");
     let stage = Stage::with(bounded, counting).await;
     // A frame with a window of 4 MiB and one stored block (RFC 8878 §3.1.1).
     let wide = [&[0x28, 0xb5, 0x2f, 0xfd, 0x00, 0x60, 0x29, 0x00, 0x00][..], b"hello"].concat();
@@ -223,7 +225,7 @@ async fn the_windows_of_all_bodies_have_one_bound() {
             assert_eq!(answer.status(), status, "{pairing:?}");
             if status == 503 {
                 let problem = Problem::read(answer).await;
-                problem.assert(&[("reason", "limit"), ("setting", "limits.decoder_windows_bytes")]);
+                problem.assert(&[("reason", "memory"), ("setting", "limits.memory_per_bottle")]);
             }
         }
     }

@@ -7,9 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use decant_tests::bodies::{self, TestBody};
 use decant_tests::ca::TestCa;
 use decant_tests::client::read_all;
-use decant_tests::gateway::{Gateway, Setup};
+use decant_tests::gateway::{Gateway, Setup, run};
 use decant_tests::origin::{Answer, Origin, Record, handler};
-use decant_tests::secrets::{aws_access_key_id, base64, github_pat, jwt, npm_token, provider_key};
+use decant_tests::secrets::{
+    aws_access_key_id, base64, github_pat, github_refresh_token, jwt, npm_token, provider_key,
+};
 use decant_tests::seed::Seeded;
 use http::{Request, Response, Version};
 use hyper::body::Incoming;
@@ -62,10 +64,8 @@ impl Values {
         match marker.split(' ').collect::<Vec<_>>().as_slice() {
             ["pack"] => [b"PACK\0\0\0\x02", self.binary.as_slice()].concat(),
             ["aws-chunked"] => aws_chunked(&self.binary),
-            ["basic", user, id] => {
-                let credentials = format!("{user}:{}", self.by_detector[*id]);
-                format!("Basic {}", base64(credentials.as_bytes())).into_bytes()
-            }
+            ["basic", user, id] => basic(user, &self.by_detector[*id]),
+            ["basic-user", id] => basic(&self.by_detector[*id], ""),
             _ => self.by_detector[marker].clone().into_bytes(),
         }
     }
@@ -87,9 +87,14 @@ impl Values {
     }
 }
 
+fn basic(user: &str, password: &str) -> Vec<u8> {
+    format!("Basic {}", base64(format!("{user}:{password}").as_bytes())).into_bytes()
+}
+
 fn value(seeded: &mut Seeded, detector: &str) -> String {
     match detector {
         "github-pat" => github_pat(seeded),
+        "github-refresh-token" => github_refresh_token(seeded),
         "npm-token" => npm_token(seeded),
         "aws-access-key-id" => aws_access_key_id(seeded),
         "jwt" => jwt(seeded),
@@ -152,6 +157,21 @@ impl Step {
         }
         let body = if self.body.is_empty() { bodies::empty() } else { bodies::full(self.body.clone()) };
         request.body(body).expect("a request")
+    }
+}
+
+impl Step {
+    /// The step as an entry of a configuration's `tests`, its body in the file called `number`.
+    fn test(&self, number: usize, broken: bool) -> String {
+        let expect = self.broken.as_deref().filter(|_| broken).unwrap_or("allow");
+        let fields: BTreeMap<&str, &str> =
+            self.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        let request = format!("{} https://{}{}", self.method, self.host, self.path);
+        // JSON is YAML.
+        let entry = serde_json::json!({
+            "bottle": "local", "request": request, "headers": fields, "body_file": number.to_string(), "expect": expect,
+        });
+        format!("  - {entry}\n")
     }
 }
 
@@ -243,6 +263,27 @@ async fn an_ordinary_day_passes_with_zero_blocks() {
     let blocked: Vec<_> =
         gateway.findings().into_iter().filter(|finding| finding["action"] != "alert").collect();
     assert!(blocked.is_empty(), "{blocked:?}");
+}
+
+/// `check` comes to the verdicts of the day without sending a byte of it, under either policy.
+#[test]
+fn check_says_of_the_day_what_the_gateway_does() {
+    let values = Values::of(REQUESTS);
+    let steps = day(&values);
+    for (routes, broken) in [(open(&steps), false), (with_holes(&steps), true)] {
+        let folder = tempfile::TempDir::new().expect("a temporary folder");
+        let tests: String =
+            steps.iter().enumerate().map(|(number, step)| step.test(number, broken)).collect();
+        let setup = hosts(&steps).into_iter().fold(Setup::new(), |setup, host| setup.host(host));
+        let setup = setup.routes(&routes).section(&format!("tests:\n{tests}"));
+        let config = setup.write(folder.path());
+        for (number, step) in steps.iter().enumerate() {
+            std::fs::write(folder.path().join(number.to_string()), &step.body).expect("a writable folder");
+        }
+        let checked = run(&["check", "--config", &config.display().to_string()]);
+        assert_eq!(checked.code, 0, "{checked:?}");
+        assert!(checked.stdout.contains(&format!("{} tests", steps.len())), "{checked:?}");
+    }
 }
 
 /// What is at home on the day is a leak everywhere else, whichever way it goes.

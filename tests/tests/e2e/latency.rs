@@ -149,7 +149,9 @@ async fn tiny_frames_behind_a_gateway(count: usize) -> (decant_tests::gateway::G
     let ca = TestCa::new();
     let tls = ca.leaf(&["two.test"]).server_config(&["h2"]);
     let (address, _serving) = scripted(Some(tls), move |stream| tiny_frames(stream, count, 40)).await;
-    (setup().host("two.test").trust(&ca).start().await, address.port())
+    // The origin writes all of it at once: that takes the larger windows of a larger gateway.
+    let roomy = setup().section("memory: {budget: 256MiB}");
+    (roomy.host("two.test").trust(&ca).start().await, address.port())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -17,6 +17,7 @@ mod leases;
 mod logs;
 mod metrics;
 mod observe;
+mod memory;
 mod operations;
 mod redaction;
 mod refusals;

@@ -6,7 +6,8 @@
 
 use std::arch::x86_64::*;
 
-use super::{HASHED, Kernel, MASKS, PAIRS, PROBE, SETS, Tables, hash};
+use super::{HASHED, Kernel, Lookup, MASKS, PAIRS, PROBE, SETS, Tables, hash};
+use crate::stage::lookup::{ALONE, PairFlags};
 
 /// Bytes that 64 places look at.
 const BLOCK: usize = 64 + PROBE - 1;
@@ -27,6 +28,85 @@ fn mark(tables: &Tables, text: &[u8], masks: &mut [u64]) {
             _ => mark_sets::<SETS>(tables, text, masks),
         }
     }
+}
+
+/// 64 bytes a step. `None` if this machine has no AVX-512 VBMI.
+pub(super) fn lookup() -> Option<Lookup> {
+    avx512().map(|_| Lookup { pairs, planes })
+}
+
+fn pairs(flags: &PairFlags, text: &[u8], paired: &mut [u64], alone: &mut [u64]) {
+    // SAFETY: `lookup` alone hands this function out, after AVX-512 BW and VBMI have been found.
+    unsafe { pairs_by_64(flags, text, paired, alone) }
+}
+
+fn planes(flags: &[u8; 256], text: &[u8], planes: &mut [[u64; 8]]) {
+    // SAFETY: `lookup` alone hands this function out, after AVX-512 BW and VBMI have been found.
+    unsafe { planes_by_64(flags, text, planes) }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+fn pairs_by_64(flags: &PairFlags, text: &[u8], paired: &mut [u64], alone: &mut [u64]) {
+    let (first, second) = (by_byte(&flags.first), by_byte(&flags.second));
+    for ((index, paired), alone) in paired.iter_mut().enumerate().zip(alone) {
+        let rest = text.get(index * 64..).unwrap_or_default();
+        let mut padded = [0; 65];
+        let block = match rest.first_chunk::<65>() {
+            Some(block) => block,
+            None => {
+                padded[..rest.len()].copy_from_slice(rest);
+                &padded
+            }
+        };
+        let firsts = find(first, load(block));
+        let seconds = find(second, load(&block[1..]));
+        *alone = _mm512_movepi8_mask(firsts);
+        let any = _mm512_and_si512(_mm512_and_si512(firsts, seconds), _mm512_set1_epi8((!ALONE).cast_signed()));
+        *paired = _mm512_test_epi8_mask(any, any);
+        if let (0..65, Some(last)) = (rest.len(), rest.last()) {
+            let known = if rest.len() < 64 { (1 << rest.len()) - 1 } else { u64::MAX };
+            let is_first = u64::from(flags.first[usize::from(*last)] & !ALONE != 0);
+            *alone &= known;
+            *paired = (*paired & known & !(1 << (rest.len() - 1))) | is_first << (rest.len() - 1);
+        }
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+fn planes_by_64(flags: &[u8; 256], text: &[u8], planes: &mut [[u64; 8]]) {
+    let table = by_byte(flags);
+    for (index, planes) in planes.iter_mut().enumerate() {
+        let rest = text.get(index * 64..).unwrap_or_default();
+        let known = if rest.len() < 64 { (1 << rest.len()) - 1 } else { u64::MAX };
+        let mut padded = [0; 64];
+        let block = match rest.first_chunk::<64>() {
+            Some(block) => block,
+            None => {
+                padded[..rest.len()].copy_from_slice(rest);
+                &padded
+            }
+        };
+        let found = find(table, load(block));
+        for (flag, plane) in planes.iter_mut().enumerate() {
+            *plane = _mm512_test_epi8_mask(found, _mm512_set1_epi8(1 << flag)) & known;
+        }
+    }
+}
+
+/// A table by byte, in four registers.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+fn by_byte(table: &[u8; 256]) -> [__m512i; 4] {
+    [load(table), load(&table[64..]), load(&table[128..]), load(&table[192..])]
+}
+
+/// What the table has for each of `bytes`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+fn find(table: [__m512i; 4], bytes: __m512i) -> __m512i {
+    let below = _mm512_permutex2var_epi8(table[0], bytes, table[1]);
+    let above = _mm512_permutex2var_epi8(table[2], bytes, table[3]);
+    _mm512_mask_mov_epi8(below, _mm512_movepi8_mask(bytes), above)
 }
 
 /// What one position allows.

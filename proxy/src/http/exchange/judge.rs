@@ -15,6 +15,7 @@ use super::super::refusal::{Reason, Refusal};
 use super::record::{Exchange, shown_method};
 use super::shown::MASKED;
 use crate::audit::{self, FindingRecord};
+use crate::budget::NoMemory;
 use crate::exceptions;
 use crate::inspect::{
     self, Blocked, BodyPlan, Counts, Direction, Fixed, HeadScan, Hit, Judge, Ruling, Trouble, TroubleKind,
@@ -73,7 +74,7 @@ impl Exchange {
             strict: side.strict,
             fixed: self.fixed(side, headers),
             limits: self.gateway.budget.inspect,
-            windows: self.gateway.windows.clone(),
+            windows: self.windows.clone(),
             judge: self.clone(),
         })
     }
@@ -94,10 +95,9 @@ impl Exchange {
     }
 
     /// Memory is a limit that no mode and no route relaxes.
-    fn no_room(&self, trouble: &Trouble) -> Ruling {
-        let setting = "limits.decoder_windows_bytes";
-        self.gateway.metrics.shed.with_label_values(&["decoder_windows"]).inc();
-        let refusal = Refusal::new(Reason::Limit, trouble.kind.to_string()).setting(setting);
+    fn no_memory(&self, short: NoMemory) -> Ruling {
+        self.gateway.metrics.shed.with_label_values(&[short.setting]).inc();
+        let refusal = Refusal::from(short);
         self.state().refusal.get_or_insert(refusal.host(self.target.host.to_string()));
         Ruling::Block
     }
@@ -212,10 +212,15 @@ impl Judge for Exchange {
 
     fn trouble(&self, trouble: &Trouble) -> Ruling {
         let place = &trouble.place;
-        if trouble.kind == TroubleKind::Windows {
-            return self.no_room(trouble);
+        if let TroubleKind::Memory(short) = trouble.kind {
+            return self.no_memory(short);
         }
-        if self.scene().may_pass_undecodable(place.direction) {
+        if matches!(trouble.kind, TroubleKind::Opaque(_)) {
+            // What it is made of has been scanned as it came.
+            if self.scene().may_pass_opaque(place.direction) {
+                return Ruling::Pass;
+            }
+        } else if self.scene().may_pass_undecodable(place.direction) {
             self.skips(place.direction, "undecodable");
             return Ruling::Pass;
         }
@@ -257,7 +262,11 @@ impl Judge for Exchange {
 }
 
 fn reason_of(kind: &TroubleKind) -> Reason {
-    if kind.reason() == "overlong" { Reason::Overlong } else { Reason::Undecodable }
+    match kind.reason() {
+        "overlong" => Reason::Overlong,
+        "opaque" => Reason::Opaque,
+        _ => Reason::Undecodable,
+    }
 }
 
 /// Whether `value` stands in `text`, in whatever case, so that `text` must not be shown.

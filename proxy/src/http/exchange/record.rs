@@ -13,8 +13,9 @@ use super::super::refusal::Refusal;
 use super::line::{Half, Line};
 use super::shown::{self, MASKED, Masks};
 use crate::app::{Gateway, RuleBook};
+use crate::budget::Reservation;
 use crate::identity::Bottle;
-use crate::inspect::{Counts, Direction, Judge as _, is_extension};
+use crate::inspect::{Counts, Direction, Judge as _, Windows, is_extension};
 use crate::listen::Connection;
 use crate::policy::{Authorized, Policy, Route};
 use crate::target::Target;
@@ -39,6 +40,9 @@ pub(crate) struct Exchange {
     active: Mutex<Instant>,
     masks: OnceLock<Masks>,
     state: Mutex<State>,
+    /// The memory of its decoders, and what it has reserved for itself.
+    pub(super) windows: Windows,
+    held: Mutex<Vec<Reservation>>,
     _open: Up,
 }
 
@@ -137,7 +141,14 @@ impl Exchange {
             active: Mutex::new(Instant::now()),
             masks: OnceLock::new(),
             state: Mutex::default(),
+            windows: Windows::of(&connection.gateway.admission, &bottle.key),
+            held: Mutex::default(),
         })
+    }
+
+    /// Keeps memory for as long as anything works on the exchange.
+    pub(super) fn hold(&self, memory: impl IntoIterator<Item = Reservation>) {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).extend(memory);
     }
 
     /// Whether verdicts take effect: the bottle's mode, else its policy's.
@@ -249,7 +260,7 @@ impl Exchange {
 
     pub(super) fn count(&self, direction: Direction, counts: Counts) {
         *self.active.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
-        self.held(direction).add(signed(counts.received) - signed(counts.released));
+        self.held_bytes(direction).add(signed(counts.received) - signed(counts.released));
         let mut state = self.state();
         let sum = &mut state.flow(direction).counts;
         sum.received += counts.received;
@@ -258,7 +269,7 @@ impl Exchange {
         sum.skipped += counts.skipped;
     }
 
-    fn held(&self, direction: Direction) -> prometheus::IntGauge {
+    fn held_bytes(&self, direction: Direction) -> prometheus::IntGauge {
         self.gateway.metrics.held_bytes.with_label_values(&[direction.name()])
     }
 
@@ -323,7 +334,7 @@ impl Drop for Exchange {
         for (direction, counts) in
             [(Direction::Request, state.request.counts), (Direction::Response, state.response.counts)]
         {
-            self.held(direction).sub(signed(counts.received) - signed(counts.released));
+            self.held_bytes(direction).sub(signed(counts.received) - signed(counts.released));
         }
         let metrics = &self.gateway.metrics;
         metrics.exchanged(&self.bottle, &self.policy.name, verdict);

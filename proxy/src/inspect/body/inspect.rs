@@ -231,6 +231,7 @@ impl Inspecting {
         B: Body<Data = Bytes> + Unpin,
         B::Error: Into<InnerError>,
     {
+        ready!(self.inspector.poll_supplied(cx));
         if !self.is_busy() {
             match ready!(Pin::new(&mut *inner).poll_frame(cx)) {
                 None => return Poll::Ready(self.finish().map_err(blocked)),
@@ -247,7 +248,9 @@ impl Inspecting {
             false => self.finish(),
         });
         if scanned.is_ok() && self.is_busy() {
-            cx.waker().wake_by_ref();
+            if self.inspector.poll_supplied(cx).is_ready() {
+                cx.waker().wake_by_ref();
+            }
             return Poll::Pending;
         }
         Poll::Ready(scanned.map_err(blocked))

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use decant_detectors::{Event, RuleSet, Selection};
+use decant_detectors::{RuleSet, Selection, Sighting, ViewLimits};
 
 use crate::inspect::BodyPlan;
 use crate::inspect::hold::HoldBack;
@@ -26,6 +26,7 @@ use crate::inspect::verdict::{
 /// The redaction of one body.
 pub(super) struct Redaction {
     rules: Arc<RuleSet>,
+    views: ViewLimits,
     selection: Arc<Selection>,
     judge: Arc<dyn Judge>,
     direction: Direction,
@@ -44,6 +45,7 @@ impl Redaction {
         Some(Self {
             tail: Tail::new(plan.rules.look_back()),
             rules: plan.rules.clone(),
+            views: plan.limits.views,
             selection: plan.selection.clone(),
             judge: plan.judge.clone(),
             direction: plan.direction,
@@ -118,7 +120,7 @@ impl Redaction {
         let mut overwritten = self.echo.take().map_or_else(Vec::new, |echo| echo.overwritten);
         overwritten.retain(|range| range.end >= base);
         overwritten.extend(matches);
-        let layer = Layer::new(self.rules.clone(), self.selection.clone(), View::RAW);
+        let layer = Layer::new(self.rules.clone(), self.selection.clone(), View::RAW, self.views);
         let mut echo = Echo { layer, base, overwritten, events: Vec::new() };
         let court = (&*self.judge, self.direction);
         for piece in self.tail.pieces() {
@@ -136,7 +138,7 @@ struct Echo {
     /// The stream offset at which it began.
     base: u64,
     overwritten: Vec<Range<u64>>,
-    events: Vec<Event>,
+    events: Vec<Sighting>,
 }
 
 impl Echo {

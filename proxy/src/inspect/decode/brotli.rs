@@ -13,7 +13,7 @@ use brotli_decompressor::{BrotliDecompressStream, BrotliResult, BrotliState, Sta
 use super::{Decode, Decoded, HiddenRoom};
 use crate::inspect::InspectLimits;
 use crate::inspect::verdict::{Step, TroubleKind};
-use crate::inspect::windows::{Room, Windows};
+use crate::inspect::windows::{Room, Supply};
 
 type State = BrotliState<StandardAlloc, StandardAlloc, StandardAlloc>;
 
@@ -53,12 +53,12 @@ fn window(first: u8) -> Option<u64> {
 }
 
 impl Brotli {
-    pub(super) fn new(limits: &InspectLimits, windows: &Arc<Windows>) -> Self {
+    pub(super) fn new(limits: &InspectLimits, supply: &Arc<Supply>) -> Self {
         let slice_max = limits.hidden_room_bytes.clamp(*SLICE_MAX.start(), *SLICE_MAX.end());
         Self {
             part: Part::Start,
             window_max: limits.brotli_window_bytes,
-            room: Room::of(windows),
+            room: Room::of(supply),
             produced: 0,
             hidden: HiddenRoom::new(limits),
             metadata_left: 0,

@@ -5,10 +5,14 @@
 //! `Content-Encoding: deflate` names the wrapper, but some servers send bare streams and every browser takes both
 //! (RFC 9110 §8.4.1.2), so the first two bytes decide.
 
+use std::sync::Arc;
+
 use flate2::{Decompress, FlushDecompress, Status};
 
 use super::{Decode, Decoded};
+use crate::budget::INFLATE_BYTES;
 use crate::inspect::verdict::TroubleKind;
+use crate::inspect::windows::{Room, Supply};
 
 /// The preset-dictionary flag in the second byte of a zlib header.
 const ZLIB_PRESET_DICTIONARY: u8 = 0x20;
@@ -40,13 +44,13 @@ impl Inflate {
 }
 
 /// The deflate content coding.
-#[derive(Default)]
-pub(super) struct Deflate(Part);
+pub(super) struct Deflate {
+    part: Part,
+    room: Room,
+}
 
-#[derive(Default)]
 enum Part {
     /// Nothing read.
-    #[default]
     Start,
     /// The first byte alone does not say whether there is a wrapper.
     Sniff(u8),
@@ -63,17 +67,18 @@ fn is_zlib(header: [u8; 2]) -> bool {
 
 impl Decode for Deflate {
     fn decode(&mut self, input: &[u8], output: &mut [u8]) -> Result<Decoded, TroubleKind> {
-        match (&mut self.0, input.first()) {
+        self.room.grow_to(INFLATE_BYTES)?;
+        match (&mut self.part, input.first()) {
             (Part::Stream(inflate), _) => {
                 let (decoded, ended) = inflate.run(input, output)?;
                 if ended {
-                    self.0 = Part::End;
+                    self.part = Part::End;
                 }
                 Ok(decoded)
             }
             (Part::End, _) | (_, None) => Ok(Decoded { read: input.len(), written: 0 }),
             (Part::Start, Some(first)) => {
-                self.0 = Part::Sniff(*first);
+                self.part = Part::Sniff(*first);
                 Ok(Decoded { read: 1, written: 0 })
             }
             (Part::Sniff(first), Some(second)) => {
@@ -84,11 +89,15 @@ impl Decode for Deflate {
     }
 
     fn may_end(&self) -> bool {
-        matches!(self.0, Part::Start | Part::End)
+        matches!(self.part, Part::Start | Part::End)
     }
 }
 
 impl Deflate {
+    pub(super) fn new(supply: &Arc<Supply>) -> Self {
+        Self { part: Part::Start, room: Room::of(supply) }
+    }
+
     /// Opens the stream that starts with `header`; its first byte was taken earlier, its second is now.
     fn begin(&mut self, header: [u8; 2], output: &mut [u8]) -> Result<Decoded, TroubleKind> {
         let zlib = is_zlib(header);
@@ -98,7 +107,7 @@ impl Deflate {
         let mut inflate = Box::new(Inflate::new(zlib));
         let (decoded, ended) = inflate.run(&header, output)?;
         debug_assert_eq!(decoded.read, header.len(), "two bytes yield less than any output has room for");
-        self.0 = if ended { Part::End } else { Part::Stream(inflate) };
+        self.part = if ended { Part::End } else { Part::Stream(inflate) };
         Ok(Decoded { read: 1, written: decoded.written })
     }
 }

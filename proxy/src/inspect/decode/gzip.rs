@@ -7,12 +7,16 @@
 //! fields. What follows the last trailer and is not a member is on the wire only: receivers ignore it, the scanner of
 //! the layer around it sees it.
 
+use std::sync::Arc;
+
 use flate2::Crc;
 
 use super::deflate::Inflate;
 use super::{Decode, Decoded, HiddenRoom};
+use crate::budget::INFLATE_BYTES;
 use crate::inspect::InspectLimits;
 use crate::inspect::verdict::TroubleKind;
+use crate::inspect::windows::{Room, Supply};
 
 const MAGIC: [u8; 2] = [0x1f, 0x8b];
 const METHOD_DEFLATE: u8 = 8;
@@ -26,6 +30,7 @@ const FLAGS_RESERVED: u8 = 0xe0;
 pub(super) struct Gzip {
     part: Part,
     header: Header,
+    room: Room,
     /// Allocated with the first member, used again for the others.
     inflate: Option<Box<Inflate>>,
     crc: Crc,
@@ -162,10 +167,11 @@ impl Header {
 }
 
 impl Gzip {
-    pub(super) fn new(limits: &InspectLimits) -> Self {
+    pub(super) fn new(limits: &InspectLimits, supply: &Arc<Supply>) -> Self {
         Self {
             part: Part::Header { first: true },
             header: Header::default(),
+            room: Room::of(supply),
             inflate: None,
             crc: Crc::new(),
             produced: 0,
@@ -259,6 +265,7 @@ impl Gzip {
 
 impl Decode for Gzip {
     fn decode(&mut self, input: &[u8], output: &mut [u8]) -> Result<Decoded, TroubleKind> {
+        self.room.grow_to(INFLATE_BYTES)?;
         let mut done = Decoded { read: 0, written: 0 };
         loop {
             let step = self.step(&input[done.read..], &mut output[done.written..])?;

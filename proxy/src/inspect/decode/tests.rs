@@ -1,13 +1,13 @@
 use super::*;
 use crate::inspect::testing::{
-    aws_chunked, brotli, cut, gzip, gzip_flushed, limits, raw_deflate, windows, zlib, zstd as zstd_body,
+    aws_chunked, brotli, cut, gzip, gzip_flushed, limits, raw_deflate, supply, zlib, zstd as zstd_body,
     zstd_flushed,
 };
 use crate::inspect::verdict::Step;
 
 /// Decodes all of `wire` in these pieces; returns the output and whether the body may end there.
 fn decode(coding: Coding, wire: &[u8], sizes: &[usize]) -> Result<(Vec<u8>, bool), TroubleKind> {
-    let mut decoder = decoder(coding, &limits(), &windows());
+    let mut decoder = decoder(coding, &limits(), &supply());
     let mut output = [0; 512];
     let mut decoded = Vec::new();
     for mut piece in cut(wire, sizes) {
@@ -239,7 +239,7 @@ fn brotli_windows_are_capped() {
     check("a window of 16 MiB", Coding::Brotli, &brotli_window(24), b"text");
     let small = InspectLimits { brotli_window_bytes: 1 << 20, ..limits() };
     for bits in 10..=24 {
-        let mut decoder = decoder(Coding::Brotli, &small, &windows());
+        let mut decoder = decoder(Coding::Brotli, &small, &supply());
         let outcome = decoder.decode(&brotli_window(bits), &mut [0; 64]);
         assert_eq!(outcome.is_ok(), bits <= 20, "a window of {bits} bits");
     }
@@ -350,7 +350,7 @@ fn zstd_checksums_are_checked() {
 
 /// Wire offsets at which a decoder fed byte by byte is settled, and what has come out by then.
 fn settled_at(coding: Coding, wire: &[u8]) -> Vec<(usize, usize)> {
-    let mut decoder = decoder(coding, &limits(), &windows());
+    let mut decoder = decoder(coding, &limits(), &supply());
     let mut output = vec![0; 1 << 20];
     let (mut written, mut settled) = (0, Vec::new());
     for (at, byte) in wire.iter().enumerate() {
@@ -384,7 +384,7 @@ fn zstd_is_settled_between_blocks_alone() {
 fn a_flush_of_any_coding_is_out_with_its_last_byte() {
     let events: Vec<Vec<u8>> = (0..5).map(|n| format!("data: event {n}\n\n").into_bytes()).collect();
     let slices: Vec<&[u8]> = events.iter().map(Vec::as_slice).collect();
-    let mut decoder = decoder(Coding::Gzip, &limits(), &windows());
+    let mut decoder = decoder(Coding::Gzip, &limits(), &supply());
     for (piece, event) in gzip_flushed(&slices).iter().zip(&events) {
         let mut output = [0; 64];
         let done = decoder.decode(piece, &mut output).expect("it decodes");

@@ -13,7 +13,7 @@ use zstd::zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer};
 use super::{Decode, Decoded, HiddenRoom};
 use crate::inspect::InspectLimits;
 use crate::inspect::verdict::{Step, TroubleKind};
-use crate::inspect::windows::{Room, Windows};
+use crate::inspect::windows::{Room, Supply};
 
 const FRAME_MAGIC: u32 = 0xfd2f_b528;
 const SKIPPABLE_MAGIC: u32 = 0x184d_2a50;
@@ -57,6 +57,7 @@ enum Part {
 }
 
 /// Header bytes that came in pieces.
+#[derive(Clone)]
 struct Gathered<const N: usize> {
     bytes: [u8; N],
     length: usize,
@@ -153,11 +154,11 @@ fn window(descriptor: u8) -> u64 {
 }
 
 impl Zstd {
-    pub(super) fn new(limits: &InspectLimits, windows: &Arc<Windows>) -> Self {
+    pub(super) fn new(limits: &InspectLimits, supply: &Arc<Supply>) -> Self {
         Self {
             part: Part::FrameHeader(Gathered::new()),
             window_max: limits.zstd_window_bytes,
-            room: Room::of(windows),
+            room: Room::of(supply),
             context: None,
             checksum: false,
             produced: 0,
@@ -170,7 +171,7 @@ impl Zstd {
         mut header: Gathered<FRAME_HEADER_MAX>,
         input: &[u8],
     ) -> Result<Decoded, TroubleKind> {
-        let mut read = 0;
+        let (before, mut read) = (header.clone(), 0);
         loop {
             match frame_header(header.get())? {
                 FrameHeader::Needs(length) => {
@@ -193,7 +194,10 @@ impl Zstd {
                     return Err(TroubleKind::Window(Step::Zstd));
                 }
                 FrameHeader::Frame { window, checksum, .. } => {
-                    self.room.grow(window)?;
+                    if let Err(short) = self.room.grow(window) {
+                        self.part = Part::FrameHeader(before);
+                        return Err(short);
+                    }
                     self.checksum = checksum;
                     self.run(header.get(), &mut [])?;
                     self.part = Part::BlockHeader(Gathered::new());

@@ -9,7 +9,7 @@ use crate::inspect::InspectLimits;
 use crate::inspect::coding::Coding;
 use crate::inspect::decode::{Decode, decoder};
 use crate::inspect::verdict::TroubleKind;
-use crate::inspect::windows::Windows;
+use crate::inspect::windows::Supply;
 
 /// Bytes a stage decodes at once.
 const OUTPUT: usize = 8 * 1024;
@@ -26,8 +26,8 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    pub(super) fn new(coding: Coding, limits: &InspectLimits, windows: &Arc<Windows>) -> Self {
-        Self { decoder: decoder(coding, limits, windows), output: Vec::new(), ready: 0..0, more: false }
+    pub(super) fn new(coding: Coding, limits: &InspectLimits, supply: &Arc<Supply>) -> Self {
+        Self { decoder: decoder(coding, limits, supply), output: Vec::new(), ready: 0..0, more: false }
     }
 
     /// Decodes from the front of `input`; returns how much of it was read. The output before is overwritten.

@@ -24,6 +24,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use crate::identity::BottleKey;
+use crate::queue::Portions;
 use crate::target::{Scheme, Target};
 use crate::tls::{ALPN_H2, ALPN_HTTP11, provider};
 use crate::upstream::pool::Key;
@@ -114,6 +115,7 @@ pub(super) fn settings(ca: Option<&Ca>) -> UpstreamSettings {
             attempt_timeout: Duration::from_secs(5),
             attempt_delay: Duration::from_millis(250),
             addresses: 16,
+            sockets: None,
         },
         tls: UpstreamTlsSettings {
             roots: vec![ca.map_or(Roots::Bundled, |ca| Roots::File(ca.pem.path().to_owned()))],
@@ -122,7 +124,12 @@ pub(super) fn settings(ca: Option<&Ca>) -> UpstreamSettings {
             sessions_per_bottle: 8,
             bottles: 8,
         },
-        http1: Http1Settings { buffer_bytes: 64 * 1024, header_bytes: 64 * 1024, headers: 256 },
+        http1: Http1Settings {
+            buffer_bytes: 64 * 1024,
+            header_bytes: 64 * 1024,
+            headers: 256,
+            portions: Portions { read: usize::MAX, queue: 64 * 1024 },
+        },
         http2: Http2Settings {
             stream_window_bytes: 256 * 1024,
             connection_window_bytes: 1024 * 1024,

@@ -1,0 +1,206 @@
+//! A node: one stream of the tree, scanned as it is, with the views that are open over it.
+//!
+//! Invariant: its progress is the least of its own scan's and of every view's, in offsets of its own stream.
+
+use std::sync::Arc;
+
+use super::marks::Marks;
+use super::packs::Packs;
+use super::runs::Runs;
+use super::text::Text;
+use super::{Cx, Sighting, ViewPath};
+use crate::finding::{Event, Progress};
+use crate::rule::RuleId;
+use crate::scanner::Scanner;
+use crate::set::{RuleSet, Selection};
+use crate::spans::Spans;
+use crate::window::Bytes;
+
+/// Bytes that stay at hand behind what was scanned: the longest beginning of a view that is not open.
+pub(super) const BACK: usize = 64;
+
+/// Matches that are remembered, so that a view does not tell of them again.
+const RECENT_MAX: usize = 64;
+
+/// A match by rule, start and end.
+pub(super) type Known = (RuleId, u64, u64);
+
+/// See the module.
+pub(super) struct Node {
+    scanner: Scanner,
+    /// Encodings undone to get here.
+    depth: usize,
+    text: Text,
+    runs: Runs,
+    packs: Packs,
+    recent: Vec<Known>,
+    progress: Progress,
+    /// Whether a cap on depth was told of.
+    told: bool,
+}
+
+/// A chunk as the views of a node see it.
+pub(super) struct Input<'a> {
+    /// What is at hand of the stream, the chunk last.
+    pub(super) bytes: Bytes<'a>,
+    pub(super) marks: &'a Marks,
+    pub(super) spans: &'a Spans,
+    /// Whether nothing follows.
+    pub(super) over: bool,
+    pub(super) depth: usize,
+}
+
+impl Node {
+    /// A node whose stream is scanned from `at` on, behind bytes that are known already.
+    pub(super) fn new(
+        rules: &Arc<RuleSet>,
+        selection: &Arc<Selection>,
+        depth: usize,
+        at: u64,
+        before: &[u8],
+    ) -> Self {
+        let mut scanner = Scanner::behind(rules, selection, at, before, BACK);
+        // What stands before may begin a match.
+        let progress = scanner.look(&[], None, &mut |_, _| {});
+        Self {
+            scanner,
+            depth,
+            text: Text::new(at),
+            runs: Runs::new(at),
+            packs: Packs::new(at),
+            recent: Vec::new(),
+            progress,
+            told: false,
+        }
+    }
+
+    /// A node at the start of what a view inside one of `depth` yields.
+    pub(super) fn inside(cx: &Cx<'_>, depth: usize) -> Box<Self> {
+        Box::new(Self::new(cx.rules, cx.selection, depth + 1, 0, &[]))
+    }
+
+    /// Offset behind the last byte pushed.
+    pub(super) fn position(&self) -> u64 {
+        self.scanner.position()
+    }
+
+    /// How far the stream is decided.
+    pub(super) fn progress(&self) -> Progress {
+        self.progress
+    }
+
+    /// Whether nothing is undecided and no view is open.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.scanner.is_at_rest() && self.text.is_closed() && self.runs.is_closed() && self.packs.is_closed()
+    }
+
+    /// Scans the next bytes.
+    pub(super) fn push(&mut self, cx: &mut Cx<'_>, chunk: &[u8]) {
+        if chunk.is_empty() {
+            return;
+        }
+        if self.depth > 0 {
+            *cx.decoded += chunk.len() as u64;
+        }
+        if cx.selection.is_empty() || cx.limits.depth == 0 {
+            self.progress = self.look(cx, chunk, None);
+            self.scanner.keep(chunk);
+            return;
+        }
+        let marks = Marks::new(cx.rules.lookup, self.scanner.bytes(chunk));
+        let mut spans = Spans::default();
+        let own = self.look(cx, chunk, marks.has_special().then_some(&mut spans));
+        spans.settle();
+        let bytes = self.scanner.bytes(chunk);
+        let input = Input { bytes, marks: &marks, spans: &spans, over: false, depth: self.depth };
+        self.text.push(cx, &input, &self.recent, &mut self.told);
+        self.runs.push(cx, &input, &mut self.told);
+        self.packs.push(cx, &input, &mut self.told);
+        let least = least([own, self.text.progress(), self.runs.progress(), self.packs.progress()]);
+        // A view that opens behind a few bytes which the node knows more of does not take back what is cleared.
+        self.progress.cleared_to = self.progress.cleared_to.max(least.cleared_to);
+        self.progress.deadline_to = self.progress.cleared_to.max(least.deadline_to);
+        self.scanner.keep(chunk);
+    }
+
+    /// Ends the stream.
+    pub(super) fn finish(&mut self, cx: &mut Cx<'_>) {
+        let (seen, depth) = (cx.found.len(), self.depth);
+        let own = self.scanner.end(&mut |event, bytes| cx.found.push(sighting(event, bytes, depth)));
+        self.remember(&cx.found[seen..]);
+        if cx.limits.depth > 0 && !cx.selection.is_empty() {
+            let bytes = self.scanner.bytes(&[]);
+            let (marks, spans) = (Marks::none(bytes.end()), Spans::default());
+            let input = Input { bytes, marks: &marks, spans: &spans, over: true, depth: self.depth };
+            self.text.push(cx, &input, &self.recent, &mut self.told);
+            self.runs.push(cx, &input, &mut self.told);
+            self.packs.push(cx, &input, &mut self.told);
+        }
+        self.progress = own;
+    }
+
+    /// Scans `text` as a stream of its own if no view opens in it; the node must be at its start, and stays there.
+    pub(super) fn whole(&mut self, cx: &mut Cx<'_>, text: &[u8]) -> bool {
+        let opens = cx.limits.depth > 0 && {
+            let bytes = self.scanner.bytes(text);
+            let marks = Marks::new(cx.rules.lookup, bytes);
+            marks.has_special() || Runs::new(0).would_open(&marks, bytes)
+        };
+        if !opens {
+            self.whole_as_it_is(cx, text);
+        }
+        !opens
+    }
+
+    /// Scans `text` as a stream of its own, without views; the node must be at its start, and stays there.
+    pub(super) fn whole_as_it_is(&mut self, cx: &mut Cx<'_>, text: &[u8]) {
+        self.scanner.look_whole(text, None, &mut |event, bytes| cx.found.push(sighting(event, bytes, 0)));
+    }
+
+    /// Bytes of memory.
+    pub(super) fn memory_usage(&self) -> usize {
+        size_of::<Self>() - size_of::<Scanner>()
+            + self.scanner.memory_usage()
+            + self.text.memory_usage()
+            + self.runs.memory_usage()
+            + self.packs.memory_usage()
+            + self.recent.capacity() * size_of::<Known>()
+    }
+
+    fn look(&mut self, cx: &mut Cx<'_>, chunk: &[u8], spans: Option<&mut Spans>) -> Progress {
+        let (seen, depth) = (cx.found.len(), self.depth);
+        let progress =
+            self.scanner.look(chunk, spans, &mut |event, bytes| cx.found.push(sighting(event, bytes, depth)));
+        self.remember(&cx.found[seen..]);
+        progress
+    }
+
+    fn remember(&mut self, seen: &[Sighting]) {
+        for sighting in seen {
+            if let Event::Match(found) = sighting.event {
+                if self.recent.len() == RECENT_MAX {
+                    self.recent.remove(0);
+                }
+                self.recent.push((found.rule, found.start, found.end));
+            }
+        }
+    }
+}
+
+/// What a node itself sees. A match in the stream as it came is at hand elsewhere.
+fn sighting(event: Event, bytes: Bytes<'_>, depth: usize) -> Sighting {
+    let text = match event {
+        Event::Match(found) if depth > 0 => Some(bytes.text(found.start, found.end).into()),
+        _ => None,
+    };
+    Sighting { event, view: ViewPath::default(), text }
+}
+
+/// The least of some progress.
+pub(super) fn least(all: impl IntoIterator<Item = Progress>) -> Progress {
+    let start = Progress { cleared_to: u64::MAX, deadline_to: u64::MAX };
+    all.into_iter().fold(start, |least, one| Progress {
+        cleared_to: least.cleared_to.min(one.cleared_to),
+        deadline_to: least.deadline_to.min(one.deadline_to),
+    })
+}

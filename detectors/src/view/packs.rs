@@ -1,0 +1,116 @@
+//! Finds compressed streams in a stream by their magic, and keeps the one that is open.
+//!
+//! Invariant: a magic that stands inside a stream which broke is not lost: the search goes on behind the broken one's
+//! first byte, as far back as bytes are at hand.
+
+use super::Cx;
+use super::node::Input;
+use super::pack::{Kind, Pack};
+use super::text::relocate;
+use crate::finding::Progress;
+
+/// How often the search may go back in one chunk.
+const RESTARTS_MAX: usize = 64;
+
+/// Bytes of a magic.
+const MAGIC: u64 = 4;
+
+/// See the module.
+pub(super) struct Packs {
+    /// What lies before it has been looked at.
+    cursor: u64,
+    end: u64,
+    /// How often the search went back in this chunk.
+    restarts: usize,
+    open: Option<Box<(u64, Pack)>>,
+}
+
+impl Packs {
+    pub(super) fn new(at: u64) -> Self {
+        Self { cursor: at, end: at, restarts: 0, open: None }
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.open.is_none()
+    }
+
+    pub(super) fn progress(&self) -> Progress {
+        let Some(open) = &self.open else { return Progress { cleared_to: self.end, deadline_to: self.end } };
+        let (start, pack) = &**open;
+        let Progress { cleared_to, deadline_to } = pack.progress();
+        let to = |at: u64| if at == pack.taken() { self.end } else { start + at };
+        Progress { cleared_to: to(cleared_to), deadline_to: to(deadline_to) }
+    }
+
+    pub(super) fn memory_usage(&self) -> usize {
+        self.open.as_ref().map_or(0, |open| size_of::<u64>() + open.1.memory_usage())
+    }
+
+    pub(super) fn push(&mut self, cx: &mut Cx<'_>, input: &Input<'_>, told: &mut bool) {
+        self.end = input.bytes.end();
+        self.restarts = 0;
+        while self.cursor < self.end {
+            match self.open.take() {
+                Some(open) => self.follow(open, cx, input),
+                None => self.search(cx, input, told),
+            }
+        }
+        if input.over
+            && let Some(mut open) = self.open.take()
+        {
+            let seen = cx.found.len();
+            open.1.close(cx);
+            translate(cx, seen, open.0);
+        }
+    }
+
+    /// Looks for a magic; one that the end of the chunk cuts is looked at again with the next.
+    fn search(&mut self, cx: &mut Cx<'_>, input: &Input<'_>, told: &mut bool) {
+        let from = self.cursor.saturating_sub(MAGIC - 1).max(input.bytes.start());
+        let mut at = from;
+        while let Some(special) = input.marks.next_special(at, input.bytes) {
+            at = special + 1;
+            let kind = Kind::of(&input.bytes.text(special, special + MAGIC));
+            // What was complete before the cursor was seen then.
+            let is_new = special + MAGIC > self.cursor;
+            let Some(kind) = kind.filter(|_| is_new) else { continue };
+            if cx.may_open(input.depth, special, told) {
+                let seen = cx.found.len();
+                if let Some(pack) = Pack::open(cx, kind, input.depth + 1) {
+                    self.open = Some(Box::new((special, pack)));
+                    self.cursor = special;
+                    return;
+                }
+                translate(cx, seen, special);
+            }
+        }
+        self.cursor = self.end;
+    }
+
+    fn follow(&mut self, mut open: Box<(u64, Pack)>, cx: &mut Cx<'_>, input: &Input<'_>) {
+        let (start, pack) = &mut *open;
+        let seen = cx.found.len();
+        for piece in input.bytes.pieces(self.cursor, self.end) {
+            let (taken, is_over) = pack.push(cx, piece);
+            self.cursor += taken as u64;
+            if is_over {
+                pack.close(cx);
+                translate(cx, seen, *start);
+                let behind = (*start + MAGIC).max(input.bytes.start());
+                if pack.is_broken() && self.restarts < RESTARTS_MAX && behind < self.cursor {
+                    self.restarts += 1;
+                    self.cursor = behind;
+                }
+                return;
+            }
+        }
+        translate(cx, seen, *start);
+        self.open = Some(open);
+    }
+}
+
+fn translate(cx: &mut Cx<'_>, seen: usize, start: u64) {
+    for sighting in &mut cx.found[seen..] {
+        relocate(&mut sighting.event, |at| start + at, |at| start + at);
+    }
+}

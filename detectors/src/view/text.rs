@@ -1,0 +1,384 @@
+//! Escaped text with one round of its escapes undone, of every kind at once: percent-encoding, backslash escapes,
+//! character references, quoted-printable, UTF-16, characters that nobody sees, fullwidth forms.
+//!
+//! The view is open only around escapes that may matter. An *episode* begins at one, or at the start of a match in
+//! progress that it cut short, and ends when nothing of an escape is undecided. What an episode would tell of that no
+//! escape touches, the stream itself tells.
+//!
+//! Invariant: an escape outside an episode can neither be part of a match nor let one begin.
+
+use super::escape::{ESCAPE_MAX, Escape, Parsed, parse};
+use super::map::Map;
+use super::marks::{is_base64, may_begin};
+use super::node::{BACK, Input, Known, Node};
+use super::runs::RUN_MIN;
+use super::{Cx, Sighting, ViewStep};
+use crate::finding::{Event, Finding, Progress};
+use crate::seams::Seams;
+use crate::window::Bytes;
+
+/// Bytes that are handed on at once.
+const BATCH: usize = 8 << 10;
+
+/// See the module.
+pub(super) struct Text {
+    /// What lies before it has been looked at.
+    cursor: u64,
+    end: u64,
+    /// Start and end of the last escapes that stand side by side, as far back as is at hand for sure.
+    last: Option<(u64, u64)>,
+    episode: Option<Box<Episode>>,
+}
+
+struct Episode {
+    node: Node,
+    map: Map,
+    /// Bytes since the last escape, or since the last look whether the episode is over.
+    quiet: u64,
+    /// What is still to be handed on.
+    batch: Vec<u8>,
+    /// The escape that it was opened for, while more has to come to say whether that matters. If it does not, there was
+    /// no episode.
+    undecided: Option<u64>,
+}
+
+/// Whether an escape may be part of a match, or let one begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Matters {
+    No,
+    Yes,
+    /// What follows will tell.
+    Unknown,
+}
+
+impl Text {
+    pub(super) fn new(at: u64) -> Self {
+        Self { cursor: at, end: at, last: None, episode: None }
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.episode.is_none()
+    }
+
+    pub(super) fn progress(&self) -> Progress {
+        match &self.episode {
+            None => Progress { cleared_to: self.end, deadline_to: self.end },
+            Some(episode) => episode.progress(self.cursor, self.end),
+        }
+    }
+
+    pub(super) fn memory_usage(&self) -> usize {
+        self.episode.as_ref().map_or(0, |episode| {
+            size_of::<Episode>() - size_of::<Node>()
+                + episode.node.memory_usage()
+                + episode.map.memory_usage()
+                + episode.batch.capacity()
+        })
+    }
+
+    /// Looks at the chunk. `known` are matches that need not be told of again.
+    pub(super) fn push(&mut self, cx: &mut Cx<'_>, input: &Input<'_>, known: &[Known], told: &mut bool) {
+        self.end = input.bytes.end();
+        while self.cursor < self.end {
+            let goes_on = match self.episode.take() {
+                None => self.search(cx, input, told),
+                Some(episode) => self.follow(episode, cx, input, known),
+            };
+            if !goes_on {
+                break;
+            }
+        }
+        if input.over
+            && let Some(mut episode) = self.episode.take()
+        {
+            let seen = cx.found.len();
+            episode.node.finish(cx);
+            episode.translate(cx, seen, known);
+        }
+    }
+
+    /// Looks for the next escape that matters, and opens an episode there; returns whether there is one.
+    fn search(&mut self, cx: &mut Cx<'_>, input: &Input<'_>, told: &mut bool) -> bool {
+        while let Some(at) = input.marks.next_special(self.cursor, input.bytes) {
+            let verdict = match parse_at(input, at) {
+                Parsed::Plain => {
+                    self.cursor = at + 1;
+                    continue;
+                }
+                Parsed::More => Matters::Unknown,
+                Parsed::Escape(escape) => match self.matters(cx, input, at, &escape) {
+                    Matters::No => {
+                        self.pass(at, &escape);
+                        continue;
+                    }
+                    verdict => verdict,
+                },
+            };
+            let may_wait = verdict == Matters::Unknown && input.depth >= cx.limits.depth;
+            if !may_wait && cx.may_open(input.depth, at, told) {
+                self.open(cx, input, at, verdict);
+                return true;
+            }
+            self.cursor = at + 1;
+        }
+        self.cursor = self.end;
+        false
+    }
+
+    fn pass(&mut self, at: u64, escape: &Escape) {
+        self.cursor = at + escape.length as u64;
+        let start = self.chain_start(at);
+        self.last = Some((if self.cursor - start < BACK as u64 / 2 { start } else { at }, self.cursor));
+    }
+
+    /// Where the escapes begin that end at `at`.
+    fn chain_start(&self, at: u64) -> u64 {
+        self.last.filter(|(_, end)| *end == at).map_or(at, |(start, _)| start)
+    }
+
+    /// Opens an episode for the escape at `at`.
+    fn open(&mut self, cx: &mut Cx<'_>, input: &Input<'_>, at: u64, verdict: Matters) {
+        let from = |at: u64| input.spans.cover(at).unwrap_or(at);
+        let beside = from(self.chain_start(at));
+        let start = from(at).min(beside).min(run_start(input.bytes, at)).max(input.bytes.start());
+        let back = cx.rules.reach.max(BACK) as u64;
+        let before = input.bytes.text(start.saturating_sub(back), start);
+        let node = Node::new(cx.rules, cx.selection, input.depth + 1, start, &before);
+        let undecided = (verdict == Matters::Unknown && input.spans.cover(at).is_none()).then_some(at);
+        let map = Map::new(start, start);
+        self.episode = Some(Box::new(Episode { node, map, quiet: 0, batch: Vec::new(), undecided }));
+        self.cursor = start;
+    }
+
+    /// Takes an episode on; returns whether there is more to look at in the chunk.
+    fn follow(&mut self, mut episode: Box<Episode>, cx: &mut Cx<'_>, input: &Input<'_>, known: &[Known]) -> bool {
+        let patience = cx.rules.look_behind.max(BACK) as u64;
+        let goes_on = loop {
+            if self.cursor == self.end {
+                break false;
+            }
+            let special = input.marks.next_special(self.cursor, input.bytes).unwrap_or(self.end);
+            if episode.undecided.is_some_and(|at| at < special) {
+                // What followed shows that it is no escape.
+                self.cursor = episode.undecided.unwrap_or(special) + 1;
+                return true;
+            }
+            if self.cursor < special {
+                let to = special.min(self.cursor + patience - episode.quiet);
+                episode.plain(input, self.cursor, to);
+                self.cursor = to;
+            } else {
+                let is_asked = episode.undecided == Some(special);
+                match parse_at(input, special) {
+                    Parsed::More => break false,
+                    Parsed::Plain if is_asked => {
+                        self.cursor += 1;
+                        return true;
+                    }
+                    Parsed::Plain => {
+                        episode.plain(input, special, special + 1);
+                        self.cursor += 1;
+                    }
+                    Parsed::Escape(escape) => {
+                        if is_asked {
+                            match self.matters(cx, input, special, &escape) {
+                                Matters::Unknown => break false,
+                                Matters::Yes => episode.undecided = None,
+                                Matters::No => {
+                                    self.pass(special, &escape);
+                                    return true;
+                                }
+                            }
+                        }
+                        episode.escape(&escape);
+                        self.pass(special, &escape);
+                    }
+                }
+            }
+            if episode.undecided.is_some() {
+                continue;
+            }
+            if episode.quiet >= patience {
+                episode.hand_on(cx, known);
+                if episode.node.is_quiet() {
+                    return true;
+                }
+                episode.quiet = 0;
+            } else if episode.batch.len() >= BATCH {
+                episode.hand_on(cx, known);
+            }
+        };
+        episode.hand_on(cx, known);
+        self.episode = Some(episode);
+        goes_on
+    }
+
+    /// Whether the escape at `at` matters, as far as can be told.
+    fn matters(&self, cx: &Cx<'_>, input: &Input<'_>, at: u64, escape: &Escape) -> Matters {
+        let after = at + escape.length as u64;
+        let (next, third) = (input.bytes.get(after), input.bytes.get(after + 1));
+        if input.spans.cover(at).is_some() {
+            return Matters::Yes;
+        }
+        if third.is_none() && !input.over {
+            return Matters::Unknown;
+        }
+        let beside = self.chain_start(at);
+        let back = |by: u64| beside.checked_sub(by).and_then(|at| input.bytes.get(at));
+        let around = Around { before: [back(2), back(1)], last: input.bytes.get(after - 1), after: [next, third] };
+        if around.lets_matter(&cx.rules.seams, escape) { Matters::Yes } else { Matters::No }
+    }
+}
+
+/// The bytes around an escape, as they stand in the stream; those before it stand before all escapes beside it.
+struct Around {
+    before: [Option<u8>; 2],
+    /// The escape's own last.
+    last: Option<u8>,
+    after: [Option<u8>; 2],
+}
+
+impl Around {
+    fn lets_matter(&self, seams: &Seams, escape: &Escape) -> bool {
+        let [next, third] = self.after;
+        let before_escape = next.is_some_and(|next| may_begin(next, third));
+        let Some(&byte) = escape.text().first() else {
+            // Of several side by side the last one tells.
+            return !before_escape && self.joins(seams, None);
+        };
+        if self.joins(seams, Some(byte)) {
+            return true;
+        }
+        if escape.step == ViewStep::QuotedPrintable {
+            return before_escape && next == Some(b'=') && seams.is_literal(byte);
+        }
+        let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+        let frees = !is_word(byte) && self.last.is_some_and(is_word);
+        let goes_on = |next: u8| seams.is_telling(next) || seams.is_literal(next);
+        byte.is_ascii_alphanumeric()
+            || (seams.is_telling(byte) && next.is_some_and(goes_on))
+            || matches!(parse(escape.text(), true), Parsed::Escape(_))
+            || (may_begin(byte, next) || (may_begin(byte, None) && before_escape))
+            || (before_escape && seams.is_literal(byte))
+            || (frees && next.zip(third).is_some_and(|(next, third)| seams.begins(next, third)))
+    }
+
+    /// Whether `byte`, or nothing, in the place of the escape joins what stands around it to part of a literal.
+    fn joins(&self, seams: &Seams, byte: Option<u8>) -> bool {
+        let [first, second] = self.before;
+        let [third, fourth] = self.after;
+        let text: Vec<u8> = [second, byte, third].into_iter().flatten().collect();
+        if !text.windows(2).any(|pair| seams.join(pair)) {
+            return false;
+        }
+        let is_escape = |byte: Option<u8>| byte.is_some_and(|byte| may_begin(byte, None));
+        let wide: Vec<u8> = [first, second, byte, third, fourth].into_iter().flatten().collect();
+        wide.windows(3).any(|three| seams.join(three))
+            || is_escape(first)
+            || is_escape(fourth)
+            || is_escape(third)
+            || text.windows(2).any(|pair| seams.are_literal(pair[0], pair[1]))
+    }
+}
+
+fn parse_at(input: &Input<'_>, at: u64) -> Parsed {
+    parse(&input.bytes.text(at, at + ESCAPE_MAX as u64), input.over)
+}
+
+/// Where the characters begin that may be the first of a run which goes on with the escape at `at`. A longer run is open.
+fn run_start(bytes: Bytes<'_>, at: u64) -> u64 {
+    let mut start = at;
+    while at - start < RUN_MIN && start.checked_sub(1).and_then(|before| bytes.get(before)).is_some_and(is_base64) {
+        start -= 1;
+    }
+    start
+}
+
+impl Episode {
+    fn plain(&mut self, input: &Input<'_>, from: u64, to: u64) {
+        for piece in input.bytes.pieces(from, to) {
+            self.batch.extend_from_slice(piece);
+        }
+        self.map.add(to - from, to - from, (1, 1), None);
+        self.quiet += to - from;
+    }
+
+    fn escape(&mut self, escape: &Escape) {
+        let text = escape.text();
+        self.batch.extend_from_slice(text);
+        let unit = (narrow(text.len()), narrow(escape.length));
+        self.map.add(text.len() as u64, escape.length as u64, unit, Some(escape.step));
+        self.quiet = 0;
+    }
+
+    fn hand_on(&mut self, cx: &mut Cx<'_>, known: &[Known]) {
+        if self.batch.is_empty() || self.undecided.is_some() {
+            return;
+        }
+        let seen = cx.found.len();
+        self.node.push(cx, &self.batch);
+        self.batch.clear();
+        self.batch.shrink_to(BATCH / 8);
+        self.translate(cx, seen, known);
+        self.map.forget(self.node.progress().cleared_to);
+    }
+
+    /// Puts what was seen since in terms of the stream, and drops what the stream itself tells.
+    fn translate(&self, cx: &mut Cx<'_>, seen: usize, known: &[Known]) {
+        let mut at = seen;
+        while let Some(sighting) = cx.found.get_mut(at) {
+            if self.is_new(sighting, cx.rules, known) {
+                at += 1;
+            } else {
+                cx.found.remove(at);
+            }
+        }
+    }
+
+    fn is_new(&self, sighting: &mut Sighting, rules: &crate::RuleSet, known: &[Known]) -> bool {
+        let start = sighting.event.start();
+        let end = match sighting.event {
+            Event::Match(found) => found.end,
+            Event::Overlong { rule, .. } => start + u64::from(rules.compiled(rule).max_length) + 1,
+            Event::Crowded { .. } | Event::Opaque { .. } => self.map.decoded(),
+        };
+        let inside = self.map.step_within(start, end);
+        // A character beside a match may be what let it stand free.
+        let beside = || self.map.step_within(start.saturating_sub(1), end + 1).filter(|_| sighting.view.is_raw());
+        let Some(step) = inside.or_else(beside) else { return false };
+        relocate(&mut sighting.event, |at| self.map.start(at), |at| self.map.end(at));
+        let is_known = match sighting.event {
+            Event::Match(Finding { rule, start, end, .. }) => {
+                sighting.view.is_raw() && known.contains(&(rule, start, end))
+            }
+            _ => false,
+        };
+        sighting.view = sighting.view.behind(step);
+        !is_known
+    }
+
+    fn progress(&self, cursor: u64, end: u64) -> Progress {
+        let Progress { cleared_to, deadline_to } = self.node.progress();
+        if self.undecided.is_some() {
+            return Progress { cleared_to: self.map.start(cleared_to).min(cursor), deadline_to: end };
+        }
+        let position = self.node.position();
+        let is_done = self.batch.is_empty();
+        let place = |at: u64, all: u64| if at == position && is_done { all } else { self.map.start(at).min(all) };
+        Progress { cleared_to: place(cleared_to, cursor), deadline_to: place(deadline_to, end) }
+    }
+}
+
+/// Puts an event's offsets in terms of the stream that a view was made of.
+pub(super) fn relocate(event: &mut Event, start_of: impl Fn(u64) -> u64, end_of: impl Fn(u64) -> u64) {
+    match event {
+        Event::Match(found) => (found.start, found.end) = (start_of(found.start), end_of(found.end)),
+        Event::Overlong { start, .. } | Event::Crowded { start, .. } | Event::Opaque { start, .. } => {
+            *start = start_of(*start);
+        }
+    }
+}
+
+fn narrow(length: usize) -> u32 {
+    u32::try_from(length).unwrap_or(u32::MAX - 1)
+}

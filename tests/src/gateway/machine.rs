@@ -1,0 +1,54 @@
+//! What a gateway under test needs of the machine: free ports, files for what it prints, a clock.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::process::{Child, Command};
+
+use crate::seed::Seeded;
+
+/// Listening ports are drawn from below the range that the kernel gives outgoing connections.
+const PORTS: std::ops::Range<u16> = 10_000..19_000;
+
+pub(super) fn spawn_logged(command: &mut Command, folder: &Path) -> Child {
+    let stdout = fs::File::create(folder.join("stdout.log")).expect("the state folder is writable");
+    let stderr = fs::File::create(folder.join("stderr.log")).expect("the state folder is writable");
+    command.stdout(stdout).stderr(stderr).spawn().expect("the program starts")
+}
+
+pub(super) fn printed(folder: &Path) -> String {
+    let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap_or_default();
+    read("stdout.log") + &read("stderr.log")
+}
+
+pub(super) fn collect_files(folder: &Path, all: &mut Vec<u8>) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    for path in entries.filter_map(Result::ok).map(|entry| entry.path()) {
+        if path.is_dir() {
+            collect_files(&path, all);
+        } else if path.extension().is_none_or(|extension| extension != "key") {
+            all.extend(fs::read(&path).unwrap_or_default());
+        }
+    }
+}
+
+pub(super) fn free_port(seeded: &mut Seeded) -> SocketAddr {
+    loop {
+        let offset = seeded.below(PORTS.len());
+        let port = PORTS.start + u16::try_from(offset).expect("a port");
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        if std::net::TcpListener::bind(address).is_ok() {
+            return address;
+        }
+    }
+}
+
+pub(super) fn clock_nanos() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    u64::from(since.expect("a clock after 1970").subsec_nanos())
+}
+
+pub(super) fn indented(yaml: &str, spaces: usize) -> String {
+    let pad = " ".repeat(spaces);
+    yaml.lines().map(|line| format!("{pad}{line}\n")).collect()
+}
