@@ -73,6 +73,11 @@ class Demo(unittest.TestCase):
         said = run("bash", "-euo", "pipefail", "-c", lines, env=variables)
         self.assertIn('"policy":"default"', said)
 
+    def test_leases_are_the_launchers_and_the_gateway_only_follows(self):
+        for name, group in (("allocator", 0), ("gateway", 65532)):
+            about = (self.lab.dir / f"run/{name}.sock").stat()
+            self.assertEqual((about.st_gid, about.st_mode & 0o777), (group, 0o660), name)
+
     def test_prometheus_has_scraped_both_and_the_blocks_alert_fires(self):
         up = lambda: {one["metric"]["job"] for one in self.lab.prometheus("up == 1")}
         until("both targets are up", lambda: up() == {"decant-gateway", "decant-allocator"}, 30)

@@ -283,10 +283,13 @@ mod tests {
         assert!(read("web/sctp").is_err());
     }
 
-    /// Which subnet each set of flags asks for: prefix, network, internal.
+    /// Prefix, network, internal.
+    type Asked = (Option<u8>, bool, bool);
+
+    /// Which subnet each set of flags asks for.
     #[test]
     fn a_network_is_internal_unless_it_is_called_open() {
-        let cases: [(&str, Option<(Option<u8>, bool, bool)>); 9] = [
+        let cases: [(&str, Option<Asked>); 9] = [
             ("", None),
             ("--subnet", Some((None, false, false))),
             ("--prefix 28", Some((Some(28), false, false))),

@@ -40,8 +40,7 @@ pub(super) async fn follow(service: Arc<Service>, changed: Arc<Notify>) {
 /// anything came.
 async fn listen(service: &Arc<Service>, engine: Arc<dyn Engine>, changed: &Notify) -> bool {
     let mut events = engine.events();
-    // Of two arrivals the first has gone again: what is done for it ends.
-    let mut _attaching = None;
+    let mut attaching = None;
     let mut came = false;
     let mut subscribed = std::pin::pin!(tokio::time::sleep(SUBSCRIBED));
     let mut waiting = true;
@@ -59,7 +58,8 @@ async fn listen(service: &Arc<Service>, engine: Arc<dyn Engine>, changed: &Notif
         came = true;
         if let Some(container) = arrival::arrived(service, &event).await {
             let attach = arrival::attach(service.clone(), engine.clone(), container.to_owned());
-            _attaching = Some(AbortOnDrop(tokio::spawn(attach).abort_handle()));
+            // Of two arrivals the first has gone again: what is done for it ends.
+            drop(attaching.replace(AbortOnDrop(tokio::spawn(attach).abort_handle())));
         }
         if matters(event.kind, &event.action) {
             tracing::debug!(kind = event.kind, action = %event.action, id = %event.id, "the engine has news");

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::support::engine::{DIALECTS, Engine};
 use crate::support::server::{BINARY, Home};
 
 fn run(home: &Home, args: &[&str]) -> Output {
@@ -132,6 +133,55 @@ fn run_holds_a_lease_for_as_long_as_its_command() {
     // Whatever it had started by then goes too; it may have been nothing yet.
     drop(Command::new("kill").args(["-KILL", "--", &group]).stderr(std::process::Stdio::null()).status());
     server.until("a killed client's lease ends", Duration::from_secs(10), |server| server.live().is_empty());
+}
+
+/// A way out past the gateway is never what a command gets for saying nothing.
+#[test]
+fn networks_are_internal_unless_they_are_called_open() {
+    let home = Home::new(
+        "{version: 1, docker: {socket: '{dir}/engine.sock'}, gateway: null, ports: {range: {ports}}, \
+         subnets: {pool: 10.250.32.0/20, prefix: 24}, leases: {drain: 1s, grace: 1s}}",
+    );
+    let engine = Engine::start(&home.path().join("engine.sock"), DIALECTS[0]);
+    let _server = home.start();
+    let granted: [(&[&str], bool); 6] = [
+        (&["acquire", "--network"], true),
+        (&["acquire", "--internal"], true),
+        (&["acquire", "--open"], false),
+        (&["acquire", "--open", "--port", "web"], false),
+        (&["run", "--", "true", "{docker_args}"], true),
+        (&["run", "--open", "--port", "web", "--", "true", "{docker_args}"], false),
+    ];
+    for (args, internal) in granted {
+        let output = run(&home, args);
+        assert_eq!(output.status.code(), Some(0), "{args:?}: {}", err(&output));
+        let made = engine.state().creations.last().cloned().expect("a network was asked for");
+        assert_eq!(made["Internal"], internal, "{args:?}");
+    }
+    let refused: [&[&str]; 2] = [
+        &["acquire", "--network", "--port", "web"],
+        &["run", "--port", "web", "--", "true", "{docker_args}", "-p", "{port:web}:80"],
+    ];
+    for args in refused {
+        let output = run(&home, args);
+        assert_eq!(output.status.code(), Some(64), "{args:?}");
+        assert!(err(&output).contains("--open"), "{args:?}: {}", err(&output));
+    }
+    assert_eq!(engine.state().creations.len(), granted.len(), "nothing else was made");
+}
+
+#[test]
+fn what_keeps_a_network_from_being_internal_is_said_with_the_way_out() {
+    let home = Home::new(
+        "{version: 1, docker: {socket: '{dir}/engine.sock'}, gateway: {host: true}, ports: {range: {ports}}, \
+         subnets: {pool: 10.250.32.0/20, prefix: 24}}",
+    );
+    let _engine = Engine::start(&home.path().join("engine.sock"), DIALECTS[0]);
+    let _server = home.start();
+    let output = run(&home, &["acquire", "--network"]);
+    assert_eq!(output.status.code(), Some(64), "{}", err(&output));
+    assert!(err(&output).contains("a gateway on the host is out of reach"), "{}", err(&output));
+    assert!(err(&output).ends_with("--open makes a network that is not internal\n"), "{}", err(&output));
 }
 
 #[test]

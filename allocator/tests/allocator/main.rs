@@ -5,6 +5,7 @@
 //! | draws that collide at the birthday rate | `api::forty_at_once_never_share_a_port_up_to_the_last_one` |
 //! | a probe that is blind in another network namespace | `dialects::published_and_planned_ports_are_passed_over`, `chaos --launcher container` |
 //! | a probe of loopback alone, or with `SO_REUSEADDR` | `host::probe::tests::a_strict_dual_stack_bind_meets_every_holder` |
+//! | a listed port that nobody listens on: no userland proxy, or its daemon killed | `dialects::published_and_planned_ports_are_passed_over` |
 //! | one of two texts of a port conflict unknown | `engine::refusal` tests, `api::a_reported_port_is_swapped_in_the_same_lease` |
 //! | outgoing connections take ports of the range | `chaos::leased_ports_survive_churn_squatters_and_kills`, `status::tests::each_trouble_has_its_code` |
 //! | a port given again while its container still stops | `docker::a_lease_publishes_and_gives_its_port_back_when_the_container_has_ended` |
@@ -14,11 +15,14 @@
 //! | a draw takes a number that somebody asks for by name | `pool::ports::tests::a_number_asked_for_is_that_or_nothing` |
 //! | IPv4 and IPv6 published at different numbers | `dialects::published_and_planned_ports_are_passed_over` |
 //! | ports that the kernel is told to reserve are skipped | `host::sysctl` tests |
+//! | a bind that fails once; a program of the host on a port after its grant | `api::a_reported_port_is_swapped_in_the_same_lease` |
 //! | a phantom port that only a start finds | `book::tests::a_reported_port_is_swapped_in_place_and_quarantined_for_longer_each_time` |
-//! | an empty pool, and somebody else's session stopped for it | `api::exhaustion_names_the_pool_its_counts_and_its_holders` |
-//! | an engine's words for an overlap unknown; list, then create | `dialects::every_engine_s_refusal_of_a_subnet_leads_to_the_next` |
+//! | an empty pool, and somebody else's session stopped for it | `api::exhaustion_names_the_pool_its_counts_and_its_holders`, `exhaustion::full_pools_name_their_holders_and_give_again_what_one_lease_gives_back` |
+//! | an engine's words for an overlap unknown; list, then create | `dialects::every_engine_s_refusal_of_a_subnet_leads_to_the_next`, `docker::thirty_at_once_with_a_stranger_in_between_each_get_their_own_or_are_told` |
 //! | two networks of one name | `dialects::networks_of_one_name_are_told_apart_by_id` |
-//! | the engine's own pools used up | `dialects::the_engine_s_own_pools_are_never_asked` |
+//! | the engine's own pools used up | `dialects::the_engine_s_own_pools_are_never_asked`, `exhaustion::leases_go_on_where_the_engine_s_own_pools_are_used_up` |
+//! | a recreated gateway has lost its networks | `gateway::a_recreated_gateway_waits_for_nobody`, `docker::a_recreated_gateway_is_back_in_every_network_within_two_seconds`, `reconcile::tests::a_gateway_recreated_under_an_acquire_is_attached_when_that_has_ended` |
+//! | a launcher that answers for the gateway | `peers::launchers_cannot_answer_for_the_gateway_nor_the_gateway_take_leases` |
 //! | sessions that died keep the pool | `dialects::eighty_six_dead_sessions_do_not_keep_the_pool` |
 //! | a network pruned before its first container | `dialects::a_pruned_network_is_restored_at_the_event_and_after_a_broken_stream`, `docker::a_pruned_network_is_restored_and_routes_are_avoided` |
 //! | networks of other drivers and scopes, or malformed | `dialects::odd_networks_do_not_hide_the_others` |

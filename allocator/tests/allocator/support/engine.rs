@@ -27,7 +27,7 @@ pub(crate) struct Dialect {
 const IN_USE: (u16, &str) = (403, "error while removing network: network n id 1 has active endpoints");
 
 /// The engines that are known to differ.
-pub(crate) const DIALECTS: [Dialect; 7] = [
+pub(crate) const DIALECTS: [Dialect; 12] = [
     Dialect {
         name: "docker 20.10",
         version: "20.10.24",
@@ -95,6 +95,51 @@ pub(crate) const DIALECTS: [Dialect; 7] = [
             500,
             "\"n\" has associated containers with it. Use -f to forcibly delete containers and pods: network is being used",
         ),
+        unique_names: true,
+    },
+    Dialect {
+        name: "docker 23",
+        version: "23.0.6",
+        api: "1.42",
+        podman: false,
+        overlap: (403, "Pool overlaps with other one on this address space"),
+        in_use: IN_USE,
+        unique_names: false,
+    },
+    Dialect {
+        name: "docker 25",
+        version: "25.0.5",
+        api: "1.44",
+        podman: false,
+        overlap: (403, "Pool overlaps with other one on this address space"),
+        in_use: IN_USE,
+        unique_names: true,
+    },
+    Dialect {
+        name: "docker 28",
+        version: "28.5.2",
+        api: "1.51",
+        podman: false,
+        overlap: (403, "invalid pool request: Pool overlaps with other one on this address space"),
+        in_use: IN_USE,
+        unique_names: true,
+    },
+    Dialect {
+        name: "podman 5, interface",
+        version: "5.4.2",
+        api: "1.41",
+        podman: true,
+        overlap: (500, "subnet {subnet} is being used by a network interface"),
+        in_use: (500, "network is being used by container 1f"),
+        unique_names: true,
+    },
+    Dialect {
+        name: "podman with CNI",
+        version: "3.4.4",
+        api: "1.40",
+        podman: true,
+        overlap: (500, "network {subnet} is already being used by a cni configuration"),
+        in_use: (500, "\"n\" has associated containers with it: network has associated containers"),
         unique_names: true,
     },
 ];
