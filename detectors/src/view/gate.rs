@@ -65,7 +65,8 @@ const fn is_text(byte: u8) -> bool {
 pub(super) fn text_length(before: u8, bytes: &[u8]) -> usize {
     let mut before = before;
     for (at, &byte) in bytes.iter().enumerate() {
-        let goes_on = is_text(byte) || matches!(byte, b'\t' | b'\n' | b'\r') || (byte == 0 && before != 0);
+        let is_soft = byte >= b' ' || matches!(byte, b'\t' | b'\n' | b'\r');
+        let goes_on = is_soft || (byte == 0 && before != 0);
         if !goes_on {
             return at;
         }
@@ -114,7 +115,7 @@ mod tests {
 
     #[test]
     fn a_text_goes_on_over_lines_and_single_zeros() {
-        for (bytes, length) in [(&b"a\tb\r\nc"[..], 6), (b"a\0b\0\0", 4), (b"abc\x01", 3), (b"\xffabc", 0)] {
+        for (bytes, length) in [(&b"a\tb\r\nc"[..], 6), (b"a\0b\0\0", 4), (b"abc\x01", 3), (b"\xc3\xa9abc", 5)] {
             assert_eq!(text_length(b'x', bytes), length, "{bytes:?}");
         }
         assert_eq!(text_length(0, b"\0"), 0);

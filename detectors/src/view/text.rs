@@ -251,13 +251,14 @@ impl Around {
         let before_escape = next.is_some_and(|next| may_begin(next, third));
         let Some(&byte) = escape.text().first() else {
             // Of several side by side the last one tells.
-            return !before_escape && self.joins(seams, None);
+            return !before_escape && (self.joins(seams, None) || self.splits_a_run());
         };
         if self.joins(seams, Some(byte)) {
             return true;
         }
         if escape.step == ViewStep::QuotedPrintable {
-            return before_escape && next == Some(b'=') && seams.is_literal(byte);
+            // Links are full of `=41`; a part that is encoded this way has several side by side.
+            return before_escape && next == Some(b'=');
         }
         let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
         let frees = !is_word(byte) && self.last.is_some_and(is_word);
@@ -268,6 +269,15 @@ impl Around {
             || (may_begin(byte, next) || (may_begin(byte, None) && before_escape))
             || (before_escape && seams.is_literal(byte))
             || (frees && next.zip(third).is_some_and(|(next, third)| seams.begins(next, third)))
+    }
+
+    /// Whether what nobody sees stands between every two characters of a run.
+    fn splits_a_run(&self) -> bool {
+        let [first, second] = self.before;
+        let [third, fourth] = self.after;
+        let is_char = |byte: Option<u8>| byte.is_some_and(is_base64);
+        let is_escape = |byte: Option<u8>| byte.is_some_and(|byte| may_begin(byte, None) && !is_base64(byte));
+        is_char(second) && is_char(third) && (is_escape(fourth) || (first.is_some() && !is_char(first)))
     }
 
     /// Whether `byte`, or nothing, in the place of the escape joins what stands around it to part of a literal.

@@ -15,7 +15,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use decant_detectors::Sighting;
+use decant_detectors::{Sighting, ViewLimits};
 
 use self::checkpoints::Checkpoints;
 use self::stage::Stage;
@@ -79,13 +79,16 @@ impl Inspector {
     /// An inspector at the start of a body.
     pub(crate) fn new(plan: &BodyPlan) -> Self {
         let supply = Supply::new(&plan.windows);
-        let layer =
-            |view| Layer::with_links(plan.rules.clone(), plan.selection.clone(), view, plan.limits.views);
+        // What a coding is undone of is looked into behind it: views open over the content alone.
+        let layer = |view, is_content| {
+            let views = ViewLimits { depth: if is_content { plan.limits.views.depth } else { 0 }, ..plan.limits.views };
+            Layer::with_links(plan.rules.clone(), plan.selection.clone(), view, views)
+        };
         let mut view = View::RAW;
-        let mut layers = vec![layer(view)];
-        for coding in &plan.codings {
+        let mut layers = vec![layer(view, plan.codings.is_empty())];
+        for (coding, left) in plan.codings.iter().zip((0..plan.codings.len()).rev()) {
             view = view.then(coding.step());
-            layers.push(layer(view));
+            layers.push(layer(view, left == 0));
         }
         Self {
             court: Court {
