@@ -4,6 +4,7 @@
 //! [`RuleBook`] and swapped whole; an exchange keeps the book it began with.
 
 mod book;
+mod memory;
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -22,7 +23,7 @@ pub(crate) use self::book::RuleBook;
 use self::book::retired;
 use crate::audit::Audit;
 use crate::bars::Bars;
-use crate::budget::{self, Admission, Budget, Kind, Memory, Sockets};
+use crate::budget::{self, Admission, Budget, Memory, Sockets};
 use crate::channel::Texts;
 use crate::http::blocks::Blocks;
 use crate::http::exchange::RequestBody;
@@ -210,25 +211,6 @@ impl Gateway {
         *self.identities.write().unwrap_or_else(PoisonError::into_inner) = table;
         self.identified.fetch_add(1, Ordering::Release);
         Ok(())
-    }
-
-    /// Keeps memory for each bottle of the table, so that none can be starved by the others.
-    fn keep_for(&self, table: &IdentityTable) {
-        let bottles = table.entries().iter().map(|entry| entry.bottle.key.clone());
-        let without = self.admission.know_only(&bottles.chain([self.probe.bottle.key.clone()]).collect());
-        if without > 0 {
-            tracing::warn!(
-                bottles = without,
-                "there is no memory to keep for every bottle: raise memory.budget"
-            );
-        }
-    }
-
-    /// Brings the metrics of memory up to date.
-    pub(crate) fn measure_memory(&self) {
-        let reserved = self.admission.reserved();
-        let kinds = Kind::ALL.iter().map(|kind| (kind.name(), reserved.of(*kind)));
-        self.metrics.set_memory(self.memory.budget, kinds.chain([("shared", self.memory.shared)]));
     }
 
     /// A new request id.

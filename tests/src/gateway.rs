@@ -13,8 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::UnixStream;
 
 pub use crate::program::{Outcome, binary, run};
 
@@ -26,6 +25,8 @@ use crate::process::Observed;
 use crate::seed::Seeded;
 
 mod machine;
+
+pub use machine::plain_get;
 
 use machine::{clock_nanos, collect_files, free_port, indented, printed, spawn_logged};
 
@@ -508,19 +509,4 @@ impl Drop for Gateway {
             log.lines().skip(shown).for_each(|line| eprintln!("{line}"));
         }
     }
-}
-
-/// A GET without TLS, read to its end.
-///
-/// # Errors
-/// When the server does not answer.
-pub async fn plain_get(address: SocketAddr, path: &str) -> std::io::Result<(u16, String)> {
-    let mut socket = TcpStream::connect(address).await?;
-    let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
-    socket.write_all(request.as_bytes()).await?;
-    let mut text = Vec::new();
-    socket.read_to_end(&mut text).await?;
-    let mut wire = crate::rawclient::Wire::new(Box::new(std::io::Cursor::new(text)));
-    let answer = wire.answer(false).await.ok_or(std::io::ErrorKind::UnexpectedEof)?;
-    Ok((answer.head.status, answer.text()))
 }

@@ -5,6 +5,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::{Child, Command};
 
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
 use crate::seed::Seeded;
 
 /// Listening ports are drawn from below the range that the kernel gives outgoing connections.
@@ -51,4 +54,19 @@ pub(super) fn clock_nanos() -> u64 {
 pub(super) fn indented(yaml: &str, spaces: usize) -> String {
     let pad = " ".repeat(spaces);
     yaml.lines().map(|line| format!("{pad}{line}\n")).collect()
+}
+
+/// A GET without TLS, read to its end.
+///
+/// # Errors
+/// When the server does not answer.
+pub async fn plain_get(address: SocketAddr, path: &str) -> std::io::Result<(u16, String)> {
+    let mut socket = TcpStream::connect(address).await?;
+    let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+    socket.write_all(request.as_bytes()).await?;
+    let mut text = Vec::new();
+    socket.read_to_end(&mut text).await?;
+    let mut wire = crate::rawclient::Wire::new(Box::new(std::io::Cursor::new(text)));
+    let answer = wire.answer(false).await.ok_or(std::io::ErrorKind::UnexpectedEof)?;
+    Ok((answer.head.status, answer.text()))
 }

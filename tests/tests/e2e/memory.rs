@@ -118,8 +118,8 @@ fn transfers(count: usize, upload: bool) -> Vec<Transfer> {
     let one = |number: usize| Transfer {
         upload,
         version: VERSIONS[number % 2],
-        coding: if number / 2 % 4 == 0 { Coding::Gzip } else { Coding::Identity },
-        slow: number / 8 % 2 == 0,
+        coding: if (number / 2).is_multiple_of(4) { Coding::Gzip } else { Coding::Identity },
+        slow: (number / 8).is_multiple_of(2),
         blocks,
     };
     (0..count).map(one).collect()
@@ -265,10 +265,10 @@ async fn a_neighbour_of_a_greedy_bottle_is_served() {
 
     let wide = [Coding::Brotli, Coding::Zstd, Coding::Gzip, Coding::Identity];
     let one = |number: usize| Transfer {
-        upload: number % 4 == 0,
+        upload: number.is_multiple_of(4),
         version: VERSIONS[number % 2],
         coding: wide[number / 2 % 4],
-        slow: number % 3 == 0,
+        slow: number.is_multiple_of(3),
         blocks: 64,
     };
     let stop = AtomicBool::new(false);
