@@ -274,7 +274,7 @@ fn check_says_of_the_day_what_the_gateway_does() {
         let folder = tempfile::TempDir::new().expect("a temporary folder");
         let tests: String =
             steps.iter().enumerate().map(|(number, step)| step.test(number, broken)).collect();
-        let setup = hosts(&steps).into_iter().fold(Setup::new(), |setup, host| setup.host(host));
+        let setup = hosts(&steps).into_iter().fold(Setup::new(), Setup::host);
         let setup = setup.routes(&routes).section(&format!("tests:\n{tests}"));
         let config = setup.write(folder.path());
         for (number, step) in steps.iter().enumerate() {
