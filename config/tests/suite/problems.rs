@@ -183,6 +183,8 @@ fn texts_of(code: &str) -> Vec<String> {
         "_MAX as u64)",
         "FILE_BYTES_MAX),",
     ];
+    let code = code.split("\\\n").enumerate();
+    let code: String = code.map(|(at, text)| if at == 0 { text } else { text.trim_start() }).collect();
     let lines = code.lines().filter(|line| !NOT_MESSAGES.iter().any(|mark| line.contains(mark)));
     let code = lines.collect::<Vec<_>>().join("\n");
     let (mut texts, mut rest) = (Vec::new(), code.as_str());
@@ -195,8 +197,7 @@ fn texts_of(code: &str) -> Vec<String> {
             ends
         });
         let end = end.expect("a literal has an end");
-        let joined = body[..end].split("\\\n").map(str::trim_start).collect::<String>();
-        texts.push(joined.replace("\\\"", "\"").replace("\\n", "\n"));
+        texts.push(body[..end].replace("\\\"", "\"").replace("\\n", "\n"));
         rest = &body[end + 1..];
     }
     texts
