@@ -97,7 +97,10 @@ fn each_request_gets_the_verdict_of_the_data_path() {
             "request: POST https://other.test/, body_file: coded, headers: {content-encoding: gzip}, expect: allow",
             "this request must pass, but `canary` blocks what stands in the body at offset 2, in gzip",
         ),
-        ("request: POST https://other.test/, body_file: coded, expect: allow", ""),
+        (
+            "request: POST https://other.test/, body_file: coded, expect: allow",
+            "this request must pass, but `canary` blocks what stands in the body at offset 10, in gzip",
+        ),
         (
             "request: POST https://other.test/, body_file: coded, headers: {content-encoding: br}, expect: canary",
             "`canary` must stop this request, but it cannot be inspected: the coded body is broken: \
