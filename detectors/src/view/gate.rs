@@ -115,7 +115,9 @@ mod tests {
 
     #[test]
     fn a_text_goes_on_over_lines_and_single_zeros() {
-        for (bytes, length) in [(&b"a\tb\r\nc"[..], 6), (b"a\0b\0\0", 4), (b"abc\x01", 3), (b"\xc3\xa9abc", 5)] {
+        for (bytes, length) in
+            [(&b"a\tb\r\nc"[..], 6), (b"a\0b\0\0", 4), (b"abc\x01", 3), (b"\xc3\xa9abc", 5)]
+        {
             assert_eq!(text_length(b'x', bytes), length, "{bytes:?}");
         }
         assert_eq!(text_length(0, b"\0"), 0);

@@ -81,7 +81,10 @@ impl Inspector {
         let supply = Supply::new(&plan.windows);
         // What a coding is undone of is looked into behind it: views open over the content alone.
         let layer = |view, is_content| {
-            let views = ViewLimits { depth: if is_content { plan.limits.views.depth } else { 0 }, ..plan.limits.views };
+            let views = ViewLimits {
+                depth: if is_content { plan.limits.views.depth } else { 0 },
+                ..plan.limits.views
+            };
             Layer::with_links(plan.rules.clone(), plan.selection.clone(), view, views)
         };
         let mut view = View::RAW;

@@ -38,18 +38,22 @@ fn zip(bytes: &[u8]) -> Vec<u8> {
 }
 
 fn dresses() -> Vec<Dress> {
-    let dress = |view, is_of_text, makes_text, write| Dress { view, is_of_text, makes_text, is_weak: false, write };
+    let dress =
+        |view, is_of_text, makes_text, write| Dress { view, is_of_text, makes_text, is_weak: false, write };
     vec![
         dress("percent", false, true, |bytes| each(bytes, |byte| format!("%{byte:02x}"))),
         dress("json", true, true, |bytes| each(bytes, |byte| format!("\\u{byte:04x}"))),
         dress("html", true, true, |bytes| each(bytes, |byte| format!("&#{byte};"))),
         dress("quoted-printable", false, true, |bytes| each(bytes, |byte| format!("={byte:02X}"))),
         dress("utf-16", true, false, |bytes| bytes.iter().flat_map(|byte| [*byte, 0]).collect()),
-        dress("invisible", true, false, |bytes| {
-            each(bytes, |byte| format!("{}\u{200b}", char::from(byte)))
-        }),
+        dress("invisible", true, false, |bytes| each(bytes, |byte| format!("{}\u{200b}", char::from(byte)))),
         dress("fullwidth", true, false, |bytes| {
-            each(bytes, |byte| char::from_u32(u32::from(byte) + 0xfee0).filter(|_| byte > b' ').unwrap_or(char::from(byte)).to_string())
+            each(bytes, |byte| {
+                char::from_u32(u32::from(byte) + 0xfee0)
+                    .filter(|_| byte > b' ')
+                    .unwrap_or(char::from(byte))
+                    .to_string()
+            })
         }),
         dress("base64", false, true, |bytes| base64(bytes).into_bytes()),
         dress("base64", false, true, base64url),
@@ -72,7 +76,10 @@ fn dbg() {
     let rules = rules();
     let h: Vec<u8> = each(&gzip(PAT.as_bytes()), |byte| format!("{byte:02x}"));
     println!("DBG {} {:?}", String::from_utf8_lossy(&h), scan(&rules, &h, &[]));
-    let u: Vec<u8> = base64(format!("token: {PAT}; and a few words more").as_bytes()).bytes().flat_map(|b| [b, 0]).collect();
+    let u: Vec<u8> = base64(format!("token: {PAT}; and a few words more").as_bytes())
+        .bytes()
+        .flat_map(|b| [b, 0])
+        .collect();
     println!("DBG {:?}", scan(&rules, &u, &[]));
 }
 
@@ -92,7 +99,8 @@ fn every_encoding_and_every_pair_is_seen_through_however_it_is_cut() {
                 missed.push(format!("{} split at {split}", inner.view));
             }
         }
-        for outer in dresses.iter().filter(|outer| !outer.is_weak && (inner.makes_text || !outer.is_of_text)) {
+        for outer in dresses.iter().filter(|outer| !outer.is_weak && (inner.makes_text || !outer.is_of_text))
+        {
             let weak_needs_base64 = inner.is_weak && outer.view != "base64";
             let twice = (outer.write)(&once);
             if !weak_needs_base64 && ![&[][..], &[1]].iter().all(|sizes| is_found(&rules, &twice, sizes)) {
