@@ -76,7 +76,7 @@ limits! {
 
     // Memory. What a budget is too small for is lowered to a part of it: `check --memory` prints what is in effect.
     /// Time that a connection, an exchange or a decoder waits for memory; then it is refused.
-    admission_timeout: time(Duration) = 10 * SECOND, in 100 * MS, to 10 * MINUTE;
+    admission_timeout: time(Duration) = 30 * SECOND, in 100 * MS, to 10 * MINUTE;
     /// Memory that one bottle may hold, at most all that the budget leaves.
     memory_per_bottle: bytes(u64) = 64 * GIB, in MIB, to 64 * GIB;
     /// Exchanges of one bottle at once.

@@ -153,7 +153,9 @@ async fn assert_complete(gateway: &Gateway, outcomes: &[(Transfer, Outcome)]) {
 async fn a_crowd_passes_through_a_small_container() {
     let ca = TestCa::new();
     let crowd = Crowd::new(&ca).await;
-    let gateway = crowd.known_to(small()).trust(&ca).start().await;
+    // How long it takes is the machine's: nobody is to be refused for that.
+    let patient = small().section("limits: {admission_timeout: 5m}");
+    let gateway = crowd.known_to(patient).trust(&ca).start().await;
     let mut all = [transfers(DOWNLOADS, false), transfers(UPLOADS, true)].concat();
     // More windows than fit at once: they queue. A brotli body is one stream, so it is one block.
     for (coding, version, blocks) in
