@@ -184,7 +184,7 @@ limits! {
     /// Encodings inside a body or a field that are undone one inside the other: escapes, base64, hex, archives.
     view_depth: count(usize) = 6, in 0, to 8;
     /// Compressed streams inside one body that are inflated at once.
-    view_streams: count(usize) = 4, in 0, to 64;
+    view_streams: count(usize) = 8, in 0, to 64;
     /// The largest window that a zstd stream inside a body may ask for.
     view_window_bytes: bytes(u64) = MIB, in KIB, to 128 * MIB;
     /// Bytes of one detector's compiled automaton.

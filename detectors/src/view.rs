@@ -46,7 +46,7 @@ pub struct ViewLimits {
 
 impl Default for ViewLimits {
     fn default() -> Self {
-        Self { depth: 6, streams: 4, window_bytes: 1 << 20, ratio: 100, ratio_floor_bytes: 8 << 20 }
+        Self { depth: 6, streams: 8, window_bytes: 1 << 20, ratio: 100, ratio_floor_bytes: 8 << 20 }
     }
 }
 

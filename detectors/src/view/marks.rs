@@ -39,7 +39,8 @@ const fn first(byte: u8) -> u8 {
 const fn second(byte: u8) -> u8 {
     let mut flags = 0;
     // What stands unseen between other than text hides nothing.
-    if byte < 128 && (byte >= b' ' || first(byte) & UNSEEN != 0) || first(byte) & UNICODE != 0 {
+    let is_text = byte < 128 && (byte >= b' ' || matches!(byte, b'\t' | b'\n' | b'\r'));
+    if is_text || first(byte) & (UNSEEN | UNICODE) != 0 {
         flags |= UNSEEN;
     }
     if byte.is_ascii_hexdigit() {

@@ -199,7 +199,7 @@ impl Run {
         let lookup = cx.rules.lookup;
         let planes = Planes::new(lookup, &self.chars);
         let hexes = planes.has_hex().then(|| HexPlanes::new(lookup, &self.chars));
-        self.find_magics(hexes.is_some());
+        self.find_magics();
         let (map, magics) = (&self.map, &self.magics);
         let place = Place { start: &|at| map.start(at), end: &|at| map.end(at) };
         let mut batch =
@@ -218,14 +218,12 @@ impl Run {
     }
 
     /// Finds where compressed streams begin among the characters that came since the last look.
-    fn find_magics(&mut self, has_hex: bool) {
+    fn find_magics(&mut self) {
         let known = usize::try_from(self.searched.saturating_sub(self.dropped)).unwrap_or(0);
         if self.searched == 0 && self.chars.len() >= 2 && ZLIB.contains(&[self.chars[0], self.chars[1]]) {
             self.magics.push(Magic { at: 0, length: 1, coding: Coding::Base64, kind: Kind::Zlib });
         }
-        for Opening { finder, coding, kind } in
-            OPENINGS.iter().filter(|one| has_hex || one.coding != Coding::Hex)
-        {
+        for Opening { finder, coding, kind } in OPENINGS.iter() {
             let length = finder.needle().len();
             let from = known.saturating_sub(length - 1);
             for at in finder.find_iter(&self.chars[from..]) {
@@ -399,7 +397,7 @@ pub(super) fn is_idle(lookup: Lookup, chars: &[u8]) -> bool {
             let planes = HexPlanes::new(lookup, chars);
             (0..2).any(|at| planes.text(at))
         });
-    let opens = |one: &Opening| (has_hex || one.coding != Coding::Hex) && one.finder.find(chars).is_some();
+    let opens = |one: &Opening| one.finder.find(chars).is_some();
     !may_be_text
         && !chars.first_chunk().is_some_and(|first| ZLIB.contains(first))
         && !OPENINGS.iter().any(opens)
