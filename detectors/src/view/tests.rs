@@ -403,7 +403,7 @@ proptest! {
         let rules = rules();
         // How many streams are open at once is for the chunks to say.
         let limits = ViewLimits { streams: 64, ..ViewLimits::default() };
-        let scan = |rules, body, sizes| scan_with(rules, limits, body, sizes);
+        let scan = |rules: &Arc<RuleSet>, body: &[u8], sizes: &[usize]| scan_with(rules, limits, body, sizes);
         let whole = scan(&rules, &body, &[]);
         prop_assert_eq!(&scan(&rules, &body, &sizes), &whole, "{:?} of {:?}", sizes, body.escape_ascii().to_string());
         prop_assert_eq!(&scan(&rules, &body, &[1]), &whole, "{:?}", body.escape_ascii().to_string());
