@@ -68,12 +68,21 @@ pub(crate) enum Refusal {
 /// Changes and what they are about.
 pub(crate) type Decision = Result<(Vec<Change>, Lease), Refusal>;
 
-/// Whether a repeated request finds its lease: `Ok(None)` = there is none, make it.
-pub(crate) fn replay(book: &Book, key: &str, request: &[u8; 32]) -> Result<Option<Lease>, Refusal> {
+/// Whether a repeated request finds its lease: `Ok(None)` = there is none, make it. One whose time is over is no answer, even if
+/// nobody has ended it yet.
+pub(crate) fn replay(
+    book: &Book,
+    key: &str,
+    request: &[u8; 32],
+    now: Stamp,
+) -> Result<Option<Lease>, Refusal> {
     match book.lease_by_key(key) {
         None => Ok(None),
         Some(lease) if lease.request != *request => Err(Refusal::KeyReused),
         Some(lease) if matches!(lease.state, State::Draining | State::Ended) => {
+            Err(Refusal::KeyEnded(lease.id.clone()))
+        }
+        Some(lease) if lease.state == State::Active && lease.expires_at <= now => {
             Err(Refusal::KeyEnded(lease.id.clone()))
         }
         Some(lease) => Ok(Some(lease.clone())),

@@ -35,20 +35,26 @@ fn ports_and_subnet_come_together_or_not_at_all() {
 fn a_key_finds_its_lease_until_long_after_its_end() {
     let mut book = book();
     let lease = active(&mut book, &wish("k", 1, None));
-    assert_eq!(replay(&book, "k", &lease.request), Ok(Some(lease.clone())));
-    assert_eq!(replay(&book, "k", &[9; 32]), Err(Refusal::KeyReused));
-    assert_eq!(replay(&book, "other", &lease.request), Ok(None));
+    assert_eq!(replay(&book, "k", &lease.request, T0), Ok(Some(lease.clone())));
+    assert_eq!(replay(&book, "k", &[9; 32], T0), Err(Refusal::KeyReused));
+    assert_eq!(replay(&book, "other", &lease.request, T0), Ok(None));
+    let over = Err(Refusal::KeyEnded(lease.id.clone()));
+    assert_eq!(
+        replay(&book, "k", &lease.request, lease.expires_at),
+        over,
+        "its time is over, and nobody has seen it yet"
+    );
     let (changes, _) = end(&book, &lease.id, None, Cause::Released, T0).expect("it lives");
     apply(&mut book, &changes);
-    assert_eq!(replay(&book, "k", &lease.request), Err(Refusal::KeyEnded(lease.id.clone())));
+    assert_eq!(replay(&book, "k", &lease.request, T0), Err(Refusal::KeyEnded(lease.id.clone())));
     let (changes, _) = finish(&book, &lease.id).expect("it drains");
     apply(&mut book, &changes);
-    assert_eq!(replay(&book, "k", &lease.request), Err(Refusal::KeyEnded(lease.id.clone())));
+    assert_eq!(replay(&book, "k", &lease.request, T0), Err(Refusal::KeyEnded(lease.id.clone())));
     assert_eq!(purge(&book, T0.plus(limits::ENDED_KEPT)), []);
     let changes = purge(&book, T0.plus(limits::ENDED_KEPT + Duration::from_millis(1)));
     assert_eq!(changes, [Change::Forget(lease.id.clone())]);
     apply(&mut book, &changes);
-    assert_eq!(replay(&book, "k", &lease.request), Ok(None));
+    assert_eq!(replay(&book, "k", &lease.request, T0), Ok(None));
 }
 
 #[test]
@@ -57,7 +63,7 @@ fn an_aborted_lease_frees_its_key_at_once() {
     let lease = reserved(&mut book, &wish("k", 1, None));
     let (changes, _) = end(&book, &lease.id, None, Cause::Aborted, T0).expect("it is being made");
     apply(&mut book, &changes);
-    assert_eq!(replay(&book, "k", &lease.request), Ok(None));
+    assert_eq!(replay(&book, "k", &lease.request, T0), Ok(None));
     let again = reserved(&mut book, &wish("k", 1, None));
     assert_ne!(again.ports, lease.ports, "its port drains");
     let (changes, _) = finish(&book, &lease.id).expect("it drains");

@@ -61,9 +61,9 @@ impl Service {
 
     pub(crate) async fn acquire_in_turn(self: Arc<Self>, wish: Wish) -> Result<Lease, Error> {
         let _turn = self.turn(&wish.client_key).await;
-        let (key, request) = (wish.client_key.clone(), wish.request);
+        let (key, request, now) = (wish.client_key.clone(), wish.request, self.clock.now());
         let replay = move |book: &Book| {
-            decide::replay(book, &key, &request).map(|lease| (Vec::<Change>::new(), lease))
+            decide::replay(book, &key, &request, now).map(|lease| (Vec::<Change>::new(), lease))
         };
         if let Some(lease) = self.ledger.record(replay).await? {
             // Half made by an earlier run of the allocator, it is being undone, and its key with it.
