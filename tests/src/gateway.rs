@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
-use tokio::net::UnixStream;
 
 pub use crate::program::{Outcome, binary, run};
 
@@ -25,6 +24,7 @@ use crate::process::Observed;
 use crate::seed::Seeded;
 
 mod machine;
+mod workers;
 
 pub use machine::plain_get;
 
@@ -326,19 +326,6 @@ impl Gateway {
         Client::new(self.proxy, roots_from_pem(&self.ca_pem))
     }
 
-    /// The process that was started, and stays.
-    #[must_use]
-    pub fn supervisor(&self) -> Observed {
-        Observed::new(self.child.id())
-    }
-
-    /// The process that carries the data: the worker, where there is one, else the program itself.
-    #[must_use]
-    pub fn worker(&self) -> Observed {
-        let main = Observed::new(self.child.id());
-        main.children().first().copied().unwrap_or(main)
-    }
-
     /// The control group that it runs in, where it was given one.
     #[must_use]
     pub const fn cgroup(&self) -> Option<&Cgroup> {
@@ -425,44 +412,6 @@ impl Gateway {
     /// Sends it a signal.
     pub fn signal(&self, signal: Signal) {
         Observed::new(self.child.id()).signal(signal);
-    }
-
-    /// Waits for a worker other than `before` that serves, and returns it.
-    ///
-    /// # Panics
-    /// When there is none within `limit`.
-    pub async fn next_worker(&self, before: Observed, limit: Duration) -> Observed {
-        let started = Instant::now();
-        loop {
-            let main = Observed::new(self.child.id());
-            let next = main.children().into_iter().find(|child| *child != before);
-            if let Some(next) = next
-                && self.admin("/readyz").await.is_ok_and(|(status, _)| status == 200)
-            {
-                return next;
-            }
-            assert!(started.elapsed() < limit, "no other worker within {limit:?}: {}", self.log());
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    }
-
-    /// Kills its worker, and waits for the next one.
-    pub async fn lose_worker(&self, signal: Signal) -> Observed {
-        let worker = self.worker();
-        worker.signal(signal);
-        self.next_worker(worker, READY_WITHIN).await
-    }
-
-    /// One request on its control socket: status and body, `null` where there is none.
-    pub async fn control(&self, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {
-        let socket = UnixStream::connect(self.state_dir().join("control.sock")).await;
-        let mut wire = crate::rawclient::Wire::new(Box::new(socket.expect("the control socket")));
-        let body = body.map(ToString::to_string).unwrap_or_default();
-        let length = body.len();
-        let head = format!("{method} {path} HTTP/1.1\r\nhost: control\r\nconnection: close\r\n");
-        let fields = format!("content-type: application/json\r\ncontent-length: {length}\r\n\r\n");
-        let answer = wire.exchange(head + &fields + &body).await.expect("an answer");
-        (answer.head.status, serde_json::from_slice(&answer.body).unwrap_or(Value::Null))
     }
 
     /// Waits until it has ended.

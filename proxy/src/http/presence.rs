@@ -14,6 +14,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Buf;
+use futures_util::task::AtomicWaker;
 use http_body::{Body, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
@@ -27,8 +28,12 @@ pub(crate) struct Presence {
     /// When the client finished sending, or was last written to since.
     last: Mutex<Option<Instant>>,
     finished: Notify,
-    /// A request has come and its answer is not out.
+    /// A request has come and its answer is not written.
     answer_due: AtomicBool,
+    /// All that was written has been passed on.
+    flushed: AtomicBool,
+    /// Whoever was kept from the end of the client's bytes.
+    kept: AtomicWaker,
     /// Bytes read at once.
     read_bytes: usize,
     /// What of an answer's body waits to be written.
@@ -41,6 +46,8 @@ impl Presence {
             last: Mutex::default(),
             finished: Notify::new(),
             answer_due: AtomicBool::new(false),
+            flushed: AtomicBool::new(true),
+            kept: AtomicWaker::new(),
             read_bytes: portions.read,
             queue: WriteQueue::new(portions.queue),
         }
@@ -60,7 +67,7 @@ impl Presence {
 
     /// Notes that a request has come; its answer is due as long as the result lives.
     pub(crate) fn answer_due(self: &Arc<Self>) -> Due {
-        self.answer_due.store(true, Ordering::Relaxed);
+        self.answer_due.store(true, Ordering::Release);
         Due(self.clone())
     }
 
@@ -69,7 +76,13 @@ impl Presence {
         self.finished.notify_one();
     }
 
+    /// Whether an answer, or a part of one, is still to go out.
+    fn owes(&self) -> bool {
+        self.answer_due.load(Ordering::Acquire) || !self.flushed.load(Ordering::Acquire)
+    }
+
     fn wrote(&self) {
+        self.flushed.store(false, Ordering::Release);
         if let Some(last) = self.last.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
             *last = Instant::now();
         }
@@ -89,7 +102,7 @@ impl Due {
 
 impl Drop for Due {
     fn drop(&mut self) {
-        self.0.answer_due.store(false, Ordering::Relaxed);
+        self.0.answer_due.store(false, Ordering::Release);
     }
 }
 
@@ -164,8 +177,9 @@ impl<IO: AsyncRead + Unpin> AsyncRead for Watched<IO> {
         let read = poll_read_portion(&mut self.inner, cx, buf, most);
         if matches!(read, Poll::Ready(Ok(()))) && room > 0 && buf.filled().len() == filled {
             self.presence.finish();
-            if self.presence.answer_due.load(Ordering::Relaxed) {
-                // The end is met again by whoever reads on when the answer is out.
+            if self.presence.owes() {
+                // The end is met again by whoever reads on when the answer is out, or is woken when its last byte is.
+                self.presence.kept.register(cx.waker());
                 return Poll::Pending;
             }
         }
@@ -192,8 +206,13 @@ impl<IO: AsyncWrite + Unpin> AsyncWrite for Watched<IO> {
         self.inner.is_write_vectored()
     }
 
+    /// Asked for once nothing waits before it: what it completes is out.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_flush(cx)
+        let flushed = Pin::new(&mut self.inner).poll_flush(cx);
+        if flushed.is_ready() && !self.presence.flushed.swap(true, Ordering::AcqRel) {
+            self.presence.kept.wake();
+        }
+        flushed
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -203,6 +222,7 @@ impl<IO: AsyncWrite + Unpin> AsyncWrite for Watched<IO> {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::poll;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
 
     use super::*;
@@ -210,6 +230,22 @@ mod tests {
     const LIMIT: Duration = Duration::from_secs(10);
 
     const WHOLE: Portions = Portions { read: usize::MAX, queue: usize::MAX };
+
+    /// The server must not meet the end of a client's bytes before the last byte of its answer is out.
+    #[tokio::test(start_paused = true)]
+    async fn the_end_is_kept_back_until_the_answer_is_flushed() {
+        let (mut client, ours) = duplex(8);
+        let (mut watched, presence) = Watched::new(ours, WHOLE);
+        let due = presence.answer_due();
+        client.shutdown().await.unwrap();
+        let mut one = [0; 1];
+        assert!(poll!(std::pin::pin!(watched.read(&mut one))).is_pending(), "an answer is due");
+        watched.write_all(b"answered").await.unwrap();
+        drop(due);
+        assert!(poll!(std::pin::pin!(watched.read(&mut one))).is_pending(), "it is not flushed");
+        watched.flush().await.unwrap();
+        assert_eq!(watched.read(&mut one).await.unwrap(), 0);
+    }
 
     #[tokio::test(start_paused = true)]
     async fn only_a_silent_finished_client_is_gone() {

@@ -35,11 +35,11 @@ async fn ask(wire: &mut Wire, url: &str) -> Option<Answer> {
     wire.exchange(format!("GET {url} HTTP/1.1\r\nhost: {host}\r\n\r\n")).await
 }
 
-/// Who the gateway says asks from [`SOURCE`]; `null` for a stranger.
+/// Who the gateway says asks from [`SOURCE`]; `null` for a stranger, and for one that just became one.
 async fn whoami(gateway: &Gateway) -> Value {
-    let answer =
-        ask(&mut connection(gateway).await, "http://decant.internal/whoami").await.expect("an answer");
-    if answer.head.status == 200 { serde_json::from_str(&answer.text()).expect("JSON") } else { Value::Null }
+    let answer = ask(&mut connection(gateway).await, "http://decant.internal/whoami").await;
+    let known = answer.filter(|answer| answer.head.status == 200);
+    known.map_or(Value::Null, |answer| serde_json::from_str(&answer.text()).expect("JSON"))
 }
 
 fn spec() -> Value {
