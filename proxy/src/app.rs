@@ -288,9 +288,11 @@ impl Gateway {
     pub(crate) fn build(config: &Config, book: RuleBook, place: Place) -> Result<Arc<Self>, BuildError> {
         let memory = Memory::of(config, budget::resident_own())
             .map_err(|error| BuildError::new("memory.budget", error))?;
-        let config = &Config { limits: memory.lowered(&config.limits), ..config.clone() };
+        let unlowered = &config.limits;
+        let config = &Config { limits: memory.lowered(unlowered), ..config.clone() };
         let budget = Budget::new(&config.limits);
         let admission = Admission::new(memory.terms(), config.limits.admission_timeout);
+        let sockets = budget::sockets(&config.limits, unlowered, &admission);
         if config.listen.isolation == Isolation::Required {
             isolation::check(Path::new("/proc/sys/net"))
                 .map_err(|error| BuildError::new("listen.isolation", error))?;
@@ -308,9 +310,8 @@ impl Gateway {
         let leaves =
             Leaves::new(authority, budget.leaves.clone()).map_err(|error| BuildError::new("tls", error))?;
         let listeners: Vec<SocketAddr> = place.proxies.iter().copied().chain([place.admin]).collect();
-        let upstreams =
-            Upstreams::new(budget::upstream(config, &listeners, budget::sockets(&config.limits, &admission)))
-                .map_err(|error| BuildError::new("upstream", error))?;
+        let upstreams = Upstreams::new(budget::upstream(config, &listeners, sockets.clone()))
+            .map_err(|error| BuildError::new("upstream", error))?;
         let audit = Audit::open(&config.state_dir, &budget.audit)
             .map_err(|error| BuildError::new("state_dir", error))?;
         let gateway = Arc::new(Self {
@@ -325,7 +326,7 @@ impl Gateway {
             refusals: Rate::new(budget.refusals_per_second, Duration::from_secs(1)),
             blocks: Blocks::new(budget.blocks_remembered),
             memory,
-            sockets: budget::sockets(&config.limits, &admission),
+            sockets,
             waiting_streams: Semaphore::new(memory.waiting_streams()),
             admission,
             places: PlaceCounts::new(budget.connections, budget.connections_per_bottle),

@@ -22,11 +22,10 @@ pub(crate) use self::ledger::Kind;
 #[cfg(test)]
 pub(crate) use self::ledger::Terms;
 pub(crate) use self::memory::{INFLATE_BYTES, Memory, Source, WINDOW_TABLES_BYTES, resident_own};
-pub(crate) use self::sockets::Sockets;
+pub(crate) use self::sockets::{Sizes, Sockets};
 use crate::audit::AuditLimits;
 use crate::http::upload::DrainLimits;
 use crate::inspect::InspectLimits;
-use crate::queue::Portions;
 use crate::tls::{AuthoritySettings, HelloLimits, LeafSettings};
 use crate::upstream::{
     AddressSettings, DialSettings, Http1Settings, Http2Settings, NameServers, PoolSettings, ResolverSettings,
@@ -60,7 +59,6 @@ pub(crate) struct H2 {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tls {
     pub(crate) handshake_timeout: Duration,
-    pub(crate) buffer_bytes: usize,
 }
 
 /// Every size, count and time, as its user wants it.
@@ -84,7 +82,6 @@ pub(crate) struct Budget {
     pub(crate) connections_per_bottle: usize,
     pub(crate) requests_per_second: u32,
     pub(crate) refusals_per_second: u32,
-    pub(crate) portions: Portions,
     pub(crate) blocks_remembered: usize,
     pub(crate) audit: AuditLimits,
     pub(crate) shutdown_grace: Duration,
@@ -96,10 +93,7 @@ impl Budget {
     /// Translates `limits`.
     pub(crate) fn new(limits: &Limits) -> Self {
         Self {
-            tls: Tls {
-                handshake_timeout: limits.tls_handshake_timeout,
-                buffer_bytes: limits.tls_buffer_bytes,
-            },
+            tls: Tls { handshake_timeout: limits.tls_handshake_timeout },
             hello: HelloLimits {
                 bytes: limits.client_hello_bytes,
                 first_byte: limits.sniff_timeout,
@@ -130,7 +124,6 @@ impl Budget {
             connections_per_bottle: limits.connections_per_bottle,
             requests_per_second: limits.requests_per_second,
             refusals_per_second: limits.refusals_per_second,
-            portions: portions(limits),
             blocks_remembered: limits.blocks_remembered,
             audit: AuditLimits {
                 file_bytes: limits.findings_file_bytes,
@@ -142,10 +135,6 @@ impl Budget {
             reload_poll: limits.reload_poll,
         }
     }
-}
-
-fn portions(limits: &Limits) -> Portions {
-    Portions { read: limits.h1_read_bytes, queue: limits.write_queue_bytes }
 }
 
 fn h1(limits: &Limits) -> H1 {
@@ -195,10 +184,11 @@ fn inspect(limits: &Limits) -> InspectLimits {
     }
 }
 
-/// What sockets are told, in a gateway with this ledger.
-pub(crate) fn sockets(limits: &Limits, admission: &Arc<Admission>) -> Sockets {
+/// What connections are told, in a gateway with this ledger: `limits` as the budget lowers them, and as they stand.
+pub(crate) fn sockets(limits: &Limits, unlowered: &Limits, admission: &Arc<Admission>) -> Sockets {
     Sockets {
-        unsent_bytes: limits.socket_unsent_bytes,
+        tight: Sizes::of(limits),
+        ample: Sizes::of(unlowered),
         receive_bytes: limits.socket_receive_bytes,
         admission: admission.clone(),
     }
@@ -228,14 +218,15 @@ pub(crate) fn upstream(config: &Config, listeners: &[SocketAddr], sockets: Socke
             attempt_timeout: limits.connect_attempt_timeout,
             attempt_delay: limits.connect_attempt_delay,
             addresses: limits.connect_addresses,
-            sockets: Some(sockets),
+            sockets: Some(sockets.clone()),
         },
-        tls: upstream_tls(config),
+        tls: upstream_tls(config, &sockets),
         http1: Http1Settings {
             buffer_bytes: limits.h1_buffer_bytes,
             header_bytes: limits.header_bytes,
             headers: limits.header_count,
-            portions: portions(limits),
+            portions: Sizes::of(limits).portions,
+            sockets: Some(sockets),
         },
         http2: upstream_http2(limits),
         pool: PoolSettings {
@@ -264,7 +255,7 @@ fn resolver(config: &Config) -> ResolverSettings {
     }
 }
 
-fn upstream_tls(config: &Config) -> UpstreamTlsSettings {
+fn upstream_tls(config: &Config, sockets: &Sockets) -> UpstreamTlsSettings {
     let limits = &config.limits;
     let roots = config.upstream.roots.iter().map(|roots| match roots {
         config::Roots::Bundled => Roots::Bundled,
@@ -275,6 +266,7 @@ fn upstream_tls(config: &Config) -> UpstreamTlsSettings {
         roots: roots.collect(),
         handshake_timeout: limits.tls_handshake_timeout,
         buffer_bytes: limits.tls_buffer_bytes,
+        sockets: Some(sockets.clone()),
         sessions_per_bottle: limits.tls_sessions_per_bottle,
         bottles: config.metrics.bottles,
     }

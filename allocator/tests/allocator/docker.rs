@@ -169,7 +169,7 @@ fn a_lease_publishes_and_gives_its_port_back_when_the_container_has_ended() {
     std::thread::sleep(Duration::from_millis(500));
     assert_eq!(server.live()[0]["state"], "draining", "the container still runs");
     // Cut off after the drain; the port stays held for as long as the container publishes it.
-    server.until("it is cut off", Duration::from_secs(20), |_| {
+    server.until("it is cut off", Duration::from_secs(60), |_| {
         docker(&["network", "inspect", text(&lease, "/subnet/network_id")]).is_err()
     });
     docker(&["rm", "-f", &container]).expect("it can be removed");

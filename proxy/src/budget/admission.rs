@@ -75,6 +75,12 @@ impl Admission {
             || !state.waiting.is_empty()
     }
 
+    /// Whether more than this part of the memory is reserved, or somebody waits.
+    pub(crate) fn is_used_beyond_part(&self, part: u64) -> bool {
+        let state = self.lock();
+        state.ledger.reserved().sum() > state.ledger.terms().capacity / part || !state.waiting.is_empty()
+    }
+
     /// Keeps a connection and an exchange for each of `bottles` and for nobody else; returns how many there is no room
     /// for: they are served all the same, in turn.
     pub(crate) fn know_only(&self, bottles: &HashSet<BottleKey>) -> usize {

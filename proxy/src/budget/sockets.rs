@@ -1,4 +1,8 @@
-//! What the kernel queues for a connection.
+//! How much is queued for a connection, by the kernel and by us.
+//!
+//! A connection that is made while next to nothing is reserved gets buffers of their full size, which cost less CPU a
+//! byte; every other one gets those that the budget allows for all. What the few of the first kind take more than they
+//! reserve is within the slack.
 //!
 //! Invariants: what is written and not sent is bounded always, which costs no throughput; what is received and not
 //! read is the kernel's to size as long as memory is plenty, since a fixed small window wrecks far-away origins, and
@@ -7,29 +11,63 @@
 use std::fmt;
 use std::sync::Arc;
 
+use decant_config::Limits;
 use socket2::SockRef;
 use tokio::net::TcpStream;
 
 use super::admission::Admission;
+use crate::queue::Portions;
 
 /// Beyond this many eighths of the memory, receive buffers are bounded.
 const PLENTY_EIGHTHS: u64 = 1;
 
-/// Bounds of a connection's socket.
+/// Beyond this part of the memory, buffers are those of the budget.
+const AMPLE_PART: u64 = 32;
+
+/// How large the buffers of one connection may be, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sizes {
+    /// Of a body in HTTP/1.1.
+    pub(crate) portions: Portions,
+    /// Taken and not encrypted (`limits.tls_buffer_bytes`).
+    pub(crate) tls: usize,
+    /// Taken by the kernel and not sent (`limits.socket_unsent_bytes`).
+    pub(crate) unsent: u32,
+}
+
+impl Sizes {
+    /// Those of `limits`.
+    pub(crate) const fn of(limits: &Limits) -> Self {
+        Self {
+            portions: Portions { read: limits.h1_read_bytes, queue: limits.write_queue_bytes },
+            tls: limits.tls_buffer_bytes,
+            unsent: limits.socket_unsent_bytes,
+        }
+    }
+}
+
+/// Bounds of connections.
 #[derive(Clone)]
 pub(crate) struct Sockets {
-    /// Bytes taken and not sent (`limits.socket_unsent_bytes`).
-    pub(crate) unsent_bytes: u32,
+    /// What the budget allows for everybody.
+    pub(crate) tight: Sizes,
+    /// What `limits` says, whatever the budget.
+    pub(crate) ample: Sizes,
     /// Bytes received and not read, once memory is short (`limits.socket_receive_bytes`).
     pub(crate) receive_bytes: usize,
     pub(crate) admission: Arc<Admission>,
 }
 
 impl Sockets {
+    /// How large the buffers of a connection that is made now may be.
+    pub(crate) fn sizes(&self) -> Sizes {
+        if self.admission.is_used_beyond_part(AMPLE_PART) { self.tight } else { self.ample }
+    }
+
     /// Bounds a fresh connection. One that cannot be bounded still works: the kernel's own bounds hold.
     pub(crate) fn bound(&self, stream: &TcpStream) {
         let socket = SockRef::from(stream);
-        let _ = socket.set_tcp_notsent_lowat(self.unsent_bytes);
+        let _ = socket.set_tcp_notsent_lowat(self.sizes().unsent);
         if self.admission.is_used_beyond(PLENTY_EIGHTHS) {
             let _ = socket.set_recv_buffer_size(self.receive_bytes);
         }
@@ -38,9 +76,10 @@ impl Sockets {
 
 impl fmt::Debug for Sockets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { unsent_bytes, receive_bytes, .. } = self;
+        let Self { tight, ample, receive_bytes, .. } = self;
         f.debug_struct("Sockets")
-            .field("unsent_bytes", unsent_bytes)
+            .field("tight", tight)
+            .field("ample", ample)
             .field("receive_bytes", receive_bytes)
             .finish()
     }

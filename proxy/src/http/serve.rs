@@ -34,7 +34,7 @@ use crate::tls;
 pub(crate) async fn outer(stream: TcpStream, connection: Arc<Connection>) {
     let gateway = connection.gateway.clone();
     let drain = connection.drain.clone();
-    let (stream, presence) = Watched::new(stream, gateway.budget.portions);
+    let (stream, presence) = Watched::new(stream, gateway.sockets.sizes().portions);
     let watching = presence.clone();
     let service = service_fn(move |request| {
         let (connection, due) = (connection.clone(), watching.answer_due());
@@ -69,7 +69,7 @@ where
         let served = h2_builder(&gateway).serve_connection(TokioIo::new(io), service);
         report(until_drained(served, drain, http2::Connection::graceful_shutdown).await);
     } else {
-        let (io, presence) = Watched::new(io, gateway.budget.portions);
+        let (io, presence) = Watched::new(io, gateway.sockets.sizes().portions);
         let watching = presence.clone();
         let service = service_fn(move |request| {
             let (tunnel, due) = (tunnel.clone(), watching.answer_due());

@@ -237,9 +237,8 @@ async fn open_tls(
             return;
         }
     };
-    match tls::accept(hello, config, gateway.budget.tls.handshake_timeout, gateway.budget.tls.buffer_bytes)
-        .await
-    {
+    let (limit, buffer) = (gateway.budget.tls.handshake_timeout, gateway.sockets.sizes().tls);
+    match tls::accept(hello, config, limit, buffer).await {
         Ok(stream) => {
             let h2 = stream.get_ref().1.alpn_protocol() == Some(tls::ALPN_H2);
             // Boxed: the connection's state is large, and the tunnel's task outlives its opening.

@@ -19,6 +19,7 @@ use tokio::task::AbortHandle;
 
 use super::exchange::{Outgoing, RequestBody};
 use super::socket::Socket;
+use crate::budget::Sockets;
 use crate::queue::{Portions, WriteQueue};
 
 /// Bounds of an HTTP/1.1 connection.
@@ -33,6 +34,14 @@ pub(crate) struct Http1Settings {
     pub(crate) headers: usize,
     /// How bodies are moved.
     pub(crate) portions: Portions,
+    /// Where there is a ledger: how they are moved as long as memory is plenty.
+    pub(crate) sockets: Option<Sockets>,
+}
+
+impl Http1Settings {
+    fn portions_now(&self) -> Portions {
+        self.sockets.as_ref().map_or(self.portions, |sockets| sockets.sizes().portions)
+    }
 }
 
 /// Bounds of an HTTP/2 connection.
@@ -98,8 +107,9 @@ impl<B: RequestBody> Http1<B> {
         mut socket: Socket<P>,
         settings: &Http1Settings,
     ) -> hyper::Result<Self> {
-        let queue = WriteQueue::new(settings.portions.queue);
-        socket.set_portions(settings.portions.read, queue.clone());
+        let portions = settings.portions_now();
+        let queue = WriteQueue::new(portions.queue);
+        socket.set_portions(portions.read, queue.clone());
         let (sender, connection) = http1::Builder::new()
             .max_buf_size(settings.buffer_bytes)
             .max_header_size(settings.header_bytes)

@@ -22,6 +22,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::error::{UpstreamError, UpstreamErrorKind};
+use crate::budget::Sockets;
 use crate::identity::BottleKey;
 use crate::target::Target;
 use crate::tls::{alpn_protocols, provider};
@@ -59,6 +60,8 @@ pub(crate) struct UpstreamTlsSettings {
     pub(crate) handshake_timeout: Duration,
     /// Bytes that a connection buffers for sending and for receiving, each.
     pub(crate) buffer_bytes: usize,
+    /// Where there is a ledger: how many as long as memory is plenty.
+    pub(crate) sockets: Option<Sockets>,
     /// Hosts for which a bottle keeps what it needs to resume a session.
     pub(crate) sessions_per_bottle: usize,
     /// Bottles for which sessions are kept at all.
@@ -105,7 +108,9 @@ impl TlsDialler {
                 return Err(UpstreamError::new(target, kind));
             }
         };
-        stream.get_mut().1.set_buffer_limit(Some(self.settings.buffer_bytes));
+        let sockets = self.settings.sockets.as_ref();
+        let bytes = sockets.map_or(self.settings.buffer_bytes, |sockets| sockets.sizes().tls);
+        stream.get_mut().1.set_buffer_limit(Some(bytes));
         Ok(stream)
     }
 

@@ -121,6 +121,7 @@ pub(super) fn settings(ca: Option<&Ca>) -> UpstreamSettings {
             roots: vec![ca.map_or(Roots::Bundled, |ca| Roots::File(ca.pem.path().to_owned()))],
             handshake_timeout: PATIENCE,
             buffer_bytes: 64 * 1024,
+            sockets: None,
             sessions_per_bottle: 8,
             bottles: 8,
         },
@@ -129,6 +130,7 @@ pub(super) fn settings(ca: Option<&Ca>) -> UpstreamSettings {
             header_bytes: 64 * 1024,
             headers: 256,
             portions: Portions { read: usize::MAX, queue: 64 * 1024 },
+            sockets: None,
         },
         http2: Http2Settings {
             stream_window_bytes: 256 * 1024,
