@@ -17,7 +17,7 @@ use bytes::Buf;
 use futures_util::task::AtomicWaker;
 use http_body::{Body, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until};
 
 use crate::queue::{Portions, WriteQueue, poll_read_portion};
@@ -28,6 +28,8 @@ pub(crate) struct Presence {
     /// When the client finished sending, or was last written to since.
     last: Mutex<Option<Instant>>,
     finished: Notify,
+    /// Whether a request has ever come.
+    begun: watch::Sender<bool>,
     /// A request has come and its answer is not written.
     answer_due: AtomicBool,
     /// All that was written has been passed on.
@@ -45,6 +47,7 @@ impl Presence {
         Self {
             last: Mutex::default(),
             finished: Notify::new(),
+            begun: watch::Sender::new(false),
             answer_due: AtomicBool::new(false),
             flushed: AtomicBool::new(true),
             kept: AtomicWaker::new(),
@@ -65,9 +68,16 @@ impl Presence {
         }
     }
 
+    /// Returns once the first request has come.
+    pub(crate) async fn begun(&self) {
+        // The sender lives in `self`.
+        let _ = self.begun.subscribe().wait_for(|begun| *begun).await;
+    }
+
     /// Notes that a request has come; its answer is due as long as the result lives.
     pub(crate) fn answer_due(self: &Arc<Self>) -> Due {
         self.answer_due.store(true, Ordering::Release);
+        self.begun.send_if_modified(|begun| !std::mem::replace(begun, true));
         Due(self.clone())
     }
 

@@ -7,6 +7,7 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, Version};
@@ -18,6 +19,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 use super::exchange::{self, Party, ResponseBody};
 use super::presence::{Presence, Watched};
@@ -41,7 +43,8 @@ pub(crate) async fn outer(stream: TcpStream, connection: Arc<Connection>) {
         async move { Ok::<_, Infallible>(outer_request(&connection, request).await.map(|body| due.with(body))) }
     });
     let served = h1_builder(&gateway).serve_connection(TokioIo::new(stream), service).with_upgrades();
-    let served = until_drained(served, drain, http1::UpgradeableConnection::graceful_shutdown);
+    let served =
+        until_drained(served, drain, presence.begun(), http1::UpgradeableConnection::graceful_shutdown);
     while_present(served, &presence, &gateway).await;
 }
 
@@ -67,7 +70,10 @@ where
             async move { Ok::<_, Infallible>(inner_request(&tunnel, request).await) }
         });
         let served = h2_builder(&gateway).serve_connection(TokioIo::new(io), service);
-        report(until_drained(served, drain, http2::Connection::graceful_shutdown).await);
+        // HTTP/2 says which requests it has not seen.
+        report(
+            until_drained(served, drain, std::future::ready(()), http2::Connection::graceful_shutdown).await,
+        );
     } else {
         let (io, presence) = Watched::new(io, gateway.sockets.sizes().portions);
         let watching = presence.clone();
@@ -76,7 +82,7 @@ where
             async move { Ok::<_, Infallible>(inner_request(&tunnel, request).await.map(|body| due.with(body))) }
         });
         let served = h1_builder(&gateway).serve_connection(TokioIo::new(io), service);
-        let served = until_drained(served, drain, http1::Connection::graceful_shutdown);
+        let served = until_drained(served, drain, presence.begun(), http1::Connection::graceful_shutdown);
         while_present(served, &presence, &gateway).await;
     }
 }
@@ -93,15 +99,30 @@ async fn while_present(
     }
 }
 
-/// Drives a connection; once the worker drains, asks it to finish what it has begun.
-async fn until_drained<C>(connection: C, mut drain: watch::Receiver<()>, finish: fn(Pin<&mut C>)) -> C::Output
+/// How long a connection that was accepted just before the worker drains may take with its first request.
+const FIRST_REQUEST: Duration = Duration::from_secs(1);
+
+/// Drives a connection; once the worker drains and the first request of the connection is there (`begun`), asks it to
+/// finish what it has begun.
+async fn until_drained<C>(
+    connection: C,
+    mut drain: watch::Receiver<()>,
+    begun: impl Future<Output = ()>,
+    finish: fn(Pin<&mut C>),
+) -> C::Output
 where
     C: Future,
 {
     let mut connection = std::pin::pin!(connection);
+    let due = async {
+        // Told, or nobody is left who could tell.
+        let _ = drain.changed().await;
+        // One that stays silent is as good as idle.
+        let _ = timeout(FIRST_REQUEST, begun).await;
+    };
     tokio::select! {
         ended = &mut connection => return ended,
-        _ = drain.changed() => finish(connection.as_mut()),
+        () = due => finish(connection.as_mut()),
     }
     connection.await
 }
