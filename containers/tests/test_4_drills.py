@@ -42,7 +42,7 @@ def worker():
 # What is done, and for how many seconds a bottle may go without an answer at most; 0: no request of it may fail.
 DRILLS = [
     ("the gateway's worker is killed", lambda lab: os.kill(worker(), signal.SIGKILL), 1),
-    ("the gateway's worker is replaced", lambda lab: docker("kill", "--signal", "USR2", f"{NAME}-gateway"), 0),
+    ("the gateway's worker is replaced", lambda lab: os.kill(lab.pid("gateway"), signal.SIGUSR2), 0),
     ("the gateway is killed", lambda lab: kill("gateway"), 5),
     ("the gateway is restarted", lambda lab: docker("restart", f"{NAME}-gateway"), 5),
     ("the gateway is replaced", lambda lab: lab.compose("up", "-d", "--no-build", "--no-deps", "--force-recreate", "gateway"), 10),
@@ -149,7 +149,7 @@ class Drills(unittest.TestCase):
         count = lambda: int(self.bottle.sh("grep -c BEGIN /etc/decant/ca/bundle.pem"))
         before = count()
         docker("exec", f"{NAME}-gateway", "/usr/bin/decant", "ca", "--config", "/etc/decant/gateway", "rotate")
-        docker("kill", "--signal", "USR2", f"{NAME}-gateway")
+        os.kill(self.lab.pid("gateway"), signal.SIGUSR2)
         until("the bundle holds both", lambda: count() == before + 1, 30)
         until("requests pass", lambda: "the origin" in self.bottle.sh("curl -sS https://origin.test/"), 30)
 
