@@ -141,7 +141,6 @@ fn family(metric: &ByBottle) -> MetricFamily {
 }
 
 // A count beyond 2^53 is not what one gateway lives to see.
-#[allow(clippy::cast_precision_loss)]
 fn sample(names: &[&str], values: &[String], bottle: &str, count: u64) -> Metric {
     let pair = |name: &str, value: &str| {
         let mut pair = LabelPair::default();
