@@ -55,26 +55,35 @@ impl Docker {
         Some(engine)
     }
 
-    /// The image of the programs under test, built as `containers/build` does; `None`, and a word about it, where there
-    /// are none that are static.
+    /// An image of the programs under test, put together as `containers/build` does; `None`, and a word about it, where
+    /// there are none that are static.
+    ///
+    /// # Panics
+    /// Where the engine does not build it.
     #[must_use]
     pub fn image_under_test(&self) -> Option<&'static str> {
         const TAG: &str = "decant-test:run";
+        const FILE: &str = "FROM scratch\nCOPY rootfs/ /\nENTRYPOINT [\"/usr/bin/decant\"]\n";
         let Some(program) = std::env::var_os("DECANT_BIN").map(PathBuf::from) else {
             skip("needs a static release build: DECANT_BIN names it");
             return None;
         };
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
-        let built = Command::new(root.join("containers/build"))
-            .args(["--tag", TAG, "--from"])
+        let stage = tempfile::tempdir().expect("a temporary folder");
+        let staged = Command::new(root.join("containers/build"))
+            .arg("--from")
             .arg(program.parent().expect("the folder of the programs"))
+            .arg("--stage")
+            .arg(stage.path())
             .output()
             .expect("containers/build runs");
-        if built.status.success() {
-            return Some(TAG);
+        if !staged.status.success() {
+            skip(&format!("no image is put together: {}", String::from_utf8_lossy(&staged.stderr)));
+            return None;
         }
-        skip(&format!("the image is not built: {}", String::from_utf8_lossy(&built.stderr)));
-        None
+        fs::write(stage.path().join("Dockerfile"), FILE).expect("the folder is writable");
+        docker(&["build", "-q", "-t", TAG, &stage.path().display().to_string()]).expect("the image builds");
+        Some(TAG)
     }
 
     /// Runs a container with these arguments of `docker run`.
