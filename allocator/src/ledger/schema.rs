@@ -1,17 +1,32 @@
 //! The tables, and how an older store becomes the present one.
 //!
-//! Each migration is one transaction that ends by raising `user_version`; a store of a later version is refused.
+//! Each migration is one transaction that ends by raising `user_version` and recording the oldest version of this program's tables
+//! that may still open the store. So a program that is rolled back opens what a later one has only added to, leaves what it does not
+//! know as it is, and refuses the rest. A migration that adds columns with defaults, tables or indexes keeps `opens_from`; one that
+//! changes what a row means raises it, and no two minor versions in turn may.
 
 use rusqlite::{Connection, TransactionBehavior};
 
-use super::StoreError;
+use super::{StoreError, rows};
 
 /// Oldest SQLite that is trusted: 3.51.3 mended a loss of committed data in WAL mode.
 pub(super) const SQLITE_VERSION_MIN: i32 = 3_051_003;
 
-const MIGRATIONS: [&str; 1] = [
+/// One step from a version to the next.
+struct Migration {
+    sql: &'static str,
+    /// The oldest version that can work with the tables after it.
+    opens_from: usize,
+}
+
+/// Where a store keeps `opens_from`.
+const OPENS_FROM: &str = "opens_from";
+
+const MIGRATIONS: [Migration; 1] = [
     // 1: the first tables. The constraints are the last line: the book refuses all this before.
-    "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
+    Migration {
+        opens_from: 1,
+        sql: "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
 
      CREATE TABLE leases (
        id TEXT PRIMARY KEY,
@@ -61,6 +76,7 @@ const MIGRATIONS: [&str; 1] = [
        reports INTEGER NOT NULL,
        PRIMARY KEY (proto, number)
      ) STRICT, WITHOUT ROWID;",
+    },
 ];
 
 /// Sets the connection up for durability and brings the tables to the present version.
@@ -90,7 +106,22 @@ pub(super) fn prepare(connection: &mut Connection) -> Result<(), StoreError> {
     if verdict != "ok" {
         return Err(StoreError::new(format!("the store is damaged: {verdict}")));
     }
-    migrate(connection)
+    migrate(connection)?;
+    check_references(connection)
+}
+
+/// Rows whose lease was deleted by hand would keep what they name for ever.
+fn check_references(connection: &Connection) -> Result<(), StoreError> {
+    let orphan = connection.prepare("PRAGMA foreign_key_check").and_then(|mut check| {
+        let mut rows = check.query([])?;
+        rows.next()?.map(|row| row.get::<_, String>(0)).transpose()
+    });
+    match orphan.map_err(|error| StoreError::because("cannot check the store", error))? {
+        None => Ok(()),
+        Some(table) => Err(StoreError::new(format!(
+            "the store is damaged: the table {table} has rows of a lease that is not there"
+        ))),
+    }
 }
 
 fn migrate(connection: &mut Connection) -> Result<(), StoreError> {
@@ -99,17 +130,30 @@ fn migrate(connection: &mut Connection) -> Result<(), StoreError> {
         .pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0))
         .map_err(step("cannot read the store's version"))
         .map(|version| usize::try_from(version).unwrap_or(usize::MAX))?;
-    if version > MIGRATIONS.len() {
-        return Err(StoreError::new(format!(
-            "the store has version {version}; this program knows {} and older",
-            MIGRATIONS.len()
-        )));
+    let known = MIGRATIONS.len();
+    if version > known {
+        let opens_from =
+            rows::meta(connection, OPENS_FROM).map_err(step("cannot read the store's version"))?;
+        let opens_from = opens_from.and_then(|text| text.parse::<usize>().ok()).unwrap_or(version);
+        if opens_from > known {
+            return Err(StoreError::new(format!(
+                "the store has version {version} and opens from version {opens_from} on; this program knows {known} and older"
+            )));
+        }
+        tracing::warn!(
+            version,
+            known,
+            "a later program has added to the store; what it added is left as it is"
+        );
+        return Ok(());
     }
-    for (index, sql) in MIGRATIONS.iter().enumerate().skip(version) {
+    for (index, migration) in MIGRATIONS.iter().enumerate().skip(version) {
         let change = connection
             .transaction_with_behavior(TransactionBehavior::Immediate)
             .map_err(step("cannot begin a migration"))?;
-        change.execute_batch(sql).map_err(step("cannot migrate the store"))?;
+        change.execute_batch(migration.sql).map_err(step("cannot migrate the store"))?;
+        rows::set_meta(&change, OPENS_FROM, &migration.opens_from.to_string())
+            .map_err(step("cannot record the migration"))?;
         let reached = i64::try_from(index + 1).unwrap_or(i64::MAX);
         change.pragma_update(None, "user_version", reached).map_err(step("cannot record the migration"))?;
         change.commit().map_err(step("cannot commit the migration"))?;
