@@ -1,13 +1,15 @@
 """The files of the appliance, without the stack: both Composes read the compose file, the programs read their configurations."""
 
+import re
 import tempfile
 import unittest
 import venv
 from pathlib import Path
 
-from lab import CONTAINERS, PROGRAMS, TARGET, run
+from lab import CONTAINERS, PROGRAMS, TARGET, compose_2, run
 
 COMPOSE = CONTAINERS / "compose.yaml"
+CLIENT_ENV = CONTAINERS.parent / "config/src/client_env.rs"
 CHECKER = "check-jsonschema==0.39.0"
 
 
@@ -23,10 +25,23 @@ class Files(unittest.TestCase):
             run(folder / "bin/pip", "install", "--quiet", "--disable-pip-version-check", CHECKER, timeout=300)
         run(folder / "bin/check-jsonschema", "--builtin-schema", "vendor.compose-spec", COMPOSE)
 
+    def test_compose_2_reads_the_compose_file(self):
+        compose = compose_2()
+        if compose is None:
+            self.skipTest("there is no Compose v2 here, and Debian's cannot be fetched")
+        services = run(*compose, "--file", COMPOSE, "config", "--services").split()
+        self.assertEqual(sorted(services), ["allocator", "gateway", "grafana", "prometheus"])
+
     def test_the_gateway_accepts_its_configuration(self):
         with tempfile.TemporaryDirectory() as state:
             said = run(PROGRAMS / "decant", "check", "--config", CONTAINERS / "config/gateway", "--state-dir", state)
         self.assertRegex(said, "^fine")
+
+    def test_an_engine_in_a_bottle_hands_on_what_the_bottle_is_told_to_trust(self):
+        known = set(re.findall(r'"(\w+)"', re.search(r"_VARIABLES.*?\[(.*?)\];", CLIENT_ENV.read_text(), re.S)[1]))
+        known.add(re.search(r'EXTRA_VARIABLE: &str = "(\w+)"', CLIENT_ENV.read_text())[1])
+        handed_on = set(re.findall(r'"(\w+)=/etc/decant/ca/', (CONTAINERS / "nested/containers.conf").read_text()))
+        self.assertEqual(handed_on, known)
 
     def test_every_variable_of_the_compose_file_has_a_default(self):
         bare = [line for line in COMPOSE.read_text().splitlines() if "${" in line and ":-" not in line]
