@@ -29,6 +29,8 @@ PROGRAMS = Path(os.environ.get("DECANT_PROGRAMS", TARGET / "x86_64-unknown-linux
 
 NAME = "decant-test"
 IMAGE = f"{NAME}:run"
+# The same programs in another image, to upgrade to and to roll back from.
+NEXT_IMAGE = f"{NAME}:next"
 BOTTLE_IMAGE = f"{NAME}-bottle:run"
 PROMETHEUS_IMAGE = f"{NAME}-prometheus:run"
 UPLINK, HOST_ON_UPLINK, GATEWAY, ORIGIN = "10.201.0.0/28", "10.201.0.1", "10.201.0.2", "10.201.0.5"
@@ -126,6 +128,15 @@ def aws_key():
     return "AK" + "IA" + random.choice(letters[16:]) + "".join(random.choice(letters) for _ in range(15))
 
 
+def peak(name):
+    """The most memory that a container had in use, in bytes; none where control groups lie elsewhere."""
+    container = docker("inspect", "--format", "{{.Id}}", name)
+    places = [f"memory/docker/{container}/memory.max_usage_in_bytes", f"system.slice/docker-{container}.scope/memory.peak",
+              f"docker/{container}/memory.peak"]
+    found = next((path for path in (Path("/sys/fs/cgroup", place) for place in places) if path.exists()), None)
+    return int(found.read_text()) if found else None
+
+
 class Bottle:
     """A container that lives until its lease is released."""
 
@@ -169,6 +180,7 @@ class Lab:
         self.dir = Path(tempfile.mkdtemp(prefix=f"{NAME}-", dir=os.environ.get("DECANT_TEST_DIR", "/var/tmp")))
         self.client = self.dir / "decant-allocator"
         self.bottles = []
+        self.image = IMAGE
         self.rp_filter = RP_FILTER.read_text()
         self.composer = compose_2() if os.environ.get("DECANT_TEST_COMPOSE") == "2" else ["docker-compose"]
 
@@ -177,6 +189,7 @@ class Lab:
     def images(self):
         source = ["--from", PROGRAMS] if (PROGRAMS / "decant").exists() else []
         run(CONTAINERS / "build", "--tag", IMAGE, *source, timeout=1800)
+        run(CONTAINERS / "build", "--tag", NEXT_IMAGE, "--from", PROGRAMS, env={**os.environ, "DECANT_COMMIT": "next"})
         self.bottle_image()
         with tempfile.TemporaryDirectory() as context:
             shutil.copy(shutil.which("prometheus"), context)
@@ -283,7 +296,7 @@ class Lab:
         return {
             **os.environ,
             "DECANT_NAME": NAME,
-            "DECANT_IMAGE": IMAGE,
+            "DECANT_IMAGE": self.image,
             "DECANT_PROMETHEUS_IMAGE": PROMETHEUS_IMAGE,
             "DECANT_UPLINK_SUBNET": UPLINK,
             "DECANT_UPLINK_ADDRESS": GATEWAY,
@@ -308,11 +321,16 @@ class Lab:
         self.certificates()
         self.site()
         self.configure()
-        run(CONTAINERS / "up", "gateway", "allocator", "prometheus", env=self.environment(), timeout=180)
+        self.change_to(IMAGE)
         self.origin()
         made = docker("create", IMAGE)
         docker("cp", f"{made}:/usr/bin/decant-allocator", self.client)
         docker("rm", made)
+
+    def change_to(self, image):
+        """As an operator upgrades and rolls back."""
+        self.image = image
+        run(CONTAINERS / "up", "gateway", "allocator", "prometheus", env=self.environment(), timeout=180)
 
     def allocator(self, verb, *arguments, check=True):
         return run(self.client, verb, "--socket", self.dir / "run/allocator.sock", *arguments, check=check)
@@ -344,6 +362,10 @@ class Lab:
 
     def networks(self):
         return lab_networks()
+
+    def store(self):
+        """The allocator's database."""
+        return next((self.dir / "state/allocator").glob("*.db"))
 
 
 def lab_networks():

@@ -1,6 +1,7 @@
 """The files of the appliance, without the stack: both Composes read the compose file, the programs read their configurations."""
 
 import re
+import shutil
 import tempfile
 import unittest
 import venv
@@ -42,6 +43,23 @@ class Files(unittest.TestCase):
         known.add(re.search(r'EXTRA_VARIABLE: &str = "(\w+)"', CLIENT_ENV.read_text())[1])
         handed_on = set(re.findall(r'"(\w+)=/etc/decant/ca/', (CONTAINERS / "nested/containers.conf").read_text()))
         self.assertEqual(handed_on, known)
+
+    def test_systemd_reads_the_units(self):
+        if not shutil.which("systemd-analyze"):
+            self.skipTest("there is no systemd-analyze")
+        with tempfile.TemporaryDirectory() as folder:
+            for unit in CONTAINERS.glob("systemd/*.service"):
+                text = unit.read_text().replace("/usr/local/bin/decant-allocator", str(PROGRAMS / "decant-allocator"))
+                Path(folder, unit.name).write_text(text)
+            self.assertEqual(run("systemd-analyze", "verify", *Path(folder).iterdir()), "")
+
+    def test_unit_and_compose_file_run_the_gateway_alike(self):
+        unit = (CONTAINERS / "systemd/decant-gateway.service").read_text()
+        gateway = COMPOSE.read_text().partition("  gateway:")[2].partition("  allocator:")[0]
+        for name, value in re.findall(r'      (net\.[\w.]+): "(\d)"', gateway):
+            self.assertIn(f"--sysctl {name}={value}", unit)
+        for words in ("--read-only", "--cap-drop ALL", "no-new-privileges", "--pids-limit 256", "--memory 64m", "--memory-swap 64m"):
+            self.assertIn(words, unit)
 
     def test_every_variable_of_the_compose_file_has_a_default(self):
         bare = [line for line in COMPOSE.read_text().splitlines() if "${" in line and ":-" not in line]
