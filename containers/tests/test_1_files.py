@@ -10,7 +10,9 @@ from pathlib import Path
 from lab import CONTAINERS, PROGRAMS, TARGET, compose_2, run
 
 COMPOSE = CONTAINERS / "compose.yaml"
+README = CONTAINERS.parent / "README.md"
 CLIENT_ENV = CONTAINERS.parent / "config/src/client_env.rs"
+REFUSALS = CONTAINERS.parent / "proxy/src/http/refusal.rs"
 CHECKER = "check-jsonschema==0.39.0"
 
 
@@ -43,6 +45,13 @@ class Files(unittest.TestCase):
         known.add(re.search(r'EXTRA_VARIABLE: &str = "(\w+)"', CLIENT_ENV.read_text())[1])
         handed_on = set(re.findall(r'"(\w+)=/etc/decant/ca/', (CONTAINERS / "nested/containers.conf").read_text()))
         self.assertEqual(handed_on, known)
+
+    def test_the_readme_says_what_to_do_about_each_refusal(self):
+        reasons = re.search(r"enum Reason \{(.*?)\n\}", REFUSALS.read_text(), re.S)[1]
+        named = {name.lower() for name in re.findall(r"^    (\w+),", reasons, re.M)}
+        self.assertIn("detector", named)
+        table = README.read_text().partition("| a refusal says | do |")[2].partition("\n\n")[0]
+        self.assertEqual(named - set(re.findall(r"`(\w+)`", table)), set())
 
     def test_systemd_reads_the_units(self):
         if not shutil.which("systemd-analyze"):
