@@ -123,6 +123,17 @@ class Image(unittest.TestCase):
         until("a request goes through", lambda: docker("exec", name, "/usr/bin/decant", "health") == "", 20)
         docker("rm", "-f", name)
 
+    def test_the_allocator_reaches_its_state_where_the_compose_file_has_it_by_default(self):
+        name = f"{NAME}-alone"
+        state = lab.shared().dir / "default-state"
+        state.mkdir()
+        docker("run", "-d", "--name", name, "--label", f"{NAME}=1", "--read-only", "--cap-drop", "ALL", "--user", "0:0", "--group-add", "65532",
+               "--tmpfs", "/run/decant", "--volume", f"{state}:/var/lib/decant/allocator", "--entrypoint", "/usr/bin/decant-allocator", lab.IMAGE,
+               "serve", "--state-dir", "/var/lib/decant/allocator", "--socket", "/run/decant/allocator.sock")
+        asked = ["exec", name, "/usr/bin/decant-allocator", "status", "--socket", "/run/decant/allocator.sock"]
+        until("it serves", lambda: docker(*asked), 10)
+        docker("rm", "-f", name)
+
     def test_both_programs_say_what_they_are(self):
         label = docker("image", "inspect", "--format", '{{index .Config.Labels "org.opencontainers.image.version"}}', lab.IMAGE)
         for program in ("decant", "decant-allocator"):
