@@ -50,6 +50,12 @@ def roll_back(lab):
     lab.change_to(IMAGE)
 
 
+def healthy():
+    with contextlib.suppress(OSError):
+        return "ready" in get(f"http://127.0.0.1:{ADMIN_PORT}/readyz")
+    return False
+
+
 # What is done, and for how many seconds a bottle may go without an answer at most; 0: no request of it may fail.
 DRILLS = [
     ("the gateway's worker is killed", lambda lab: os.kill(worker(), signal.SIGKILL), 1),
@@ -57,12 +63,12 @@ DRILLS = [
     ("the gateway is killed", lambda lab: kill("gateway"), 5),
     ("the gateway is restarted", lambda lab: docker("restart", f"{NAME}-gateway"), 5),
     ("the gateway is replaced", lambda lab: lab.compose("up", "-d", "--no-build", "--no-deps", "--force-recreate", "gateway"), 10),
-    ("the allocator is killed", lambda lab: kill("allocator"),0),
-    ("the allocator is restarted", lambda lab: docker("restart", f"{NAME}-allocator"),0),
-    ("the allocator is replaced", lambda lab: lab.compose("up", "-d", "--no-build", "--no-deps", "--force-recreate", "allocator"),0),
+    ("the allocator is killed", lambda lab: kill("allocator"), 0),
+    ("the allocator is restarted", lambda lab: docker("restart", f"{NAME}-allocator"), 0),
+    ("the allocator is replaced", lambda lab: lab.compose("up", "-d", "--no-build", "--no-deps", "--force-recreate", "allocator"), 0),
     ("the appliance is upgraded", lambda lab: lab.change_to(NEXT_IMAGE), 10),
     ("the appliance is rolled back", roll_back, 10),
-    ("Prometheus is replaced", lambda lab: lab.compose("up", "-d", "--no-build", "--no-deps", "--force-recreate", "prometheus"),0),
+    ("Prometheus is replaced", lambda lab: lab.compose("up", "-d", "--no-build", "--no-deps", "--force-recreate", "prometheus"), 0),
 ]
 
 
@@ -85,6 +91,7 @@ class Drills(unittest.TestCase):
             self.assertEqual(pull.returncode, 0, f"{mib} MiB: {said}")
         print(f"\n    {sum(LAYERS)} MiB pulled in {time.monotonic() - began:.1f} s, ", end="")
         self.assertIn("the origin", self.bottle.sh("curl -sS https://origin.test/"), "the next request")
+        self.a_killed_worker_turns_health_red_for_less_than_a_second()
         state = docker("inspect", "--format", "{{.State.OOMKilled}} {{.RestartCount}} {{.HostConfig.Memory}}", f"{NAME}-gateway")
         self.assertEqual(state, f"false 0 {MEMORY_LIMIT}")
         peak = lab.peak(f"{NAME}-gateway")
@@ -95,6 +102,16 @@ class Drills(unittest.TestCase):
         for bottle in bottles:
             bottle.remove()
         until("their networks are gone", lambda: len(self.lab.networks()) <= before - len(bottles), 60)
+
+    def a_killed_worker_turns_health_red_for_less_than_a_second(self):
+        os.kill(worker(), signal.SIGKILL)
+        killed = time.monotonic()
+        until("health is red", lambda: not healthy(), 1, every=0.001)
+        until("it is back", healthy, 5, every=0.01)
+        away = time.monotonic() - killed
+        print(f"a killed worker was back after {away:.2f} s, ", end="")
+        self.assertLess(away, 1)
+        self.assertIn("the origin", self.bottle.sh("curl -sS https://origin.test/"), "the next request")
 
     def test_2_services_go_and_come_back_under_traffic(self):
         docker("exec", "-d", self.bottle.name, "bash", "-c", TRAFFIC)
