@@ -117,8 +117,8 @@ def until(what, condition, seconds=30, every=0.05):
     raise AssertionError(f"not within {seconds} s: {what}")
 
 
-def get(url):
-    with urllib.request.urlopen(url, timeout=10) as answer:
+def get(url, seconds=10):
+    with urllib.request.urlopen(url, timeout=seconds) as answer:
         return answer.read().decode()
 
 
