@@ -78,6 +78,11 @@ class Files(unittest.TestCase):
         stages = [line for line in Path(CONTAINERS / "Dockerfile").read_text().splitlines() if line.startswith("FROM")]
         self.assertEqual(len(stages), 2, "containers/build takes the last of two")
 
+    def test_one_version_stands_everywhere(self):
+        version = re.search(r'^version = "(.*)"', (CONTAINERS.parent / "Cargo.toml").read_text(), re.M)[1]
+        self.assertIn(f"ARG VERSION={version}\n", (CONTAINERS / "Dockerfile").read_text())
+        self.assertIn(f"\n## {version} ", (CONTAINERS.parent / "CHANGELOG.md").read_text())
+
 
 if __name__ == "__main__":
     unittest.main()
