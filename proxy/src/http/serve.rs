@@ -118,8 +118,8 @@ async fn while_present(
 /// How long a connection that was accepted just before the worker drains may take with its first request.
 const FIRST_REQUEST: Duration = Duration::from_secs(1);
 
-/// Drives a connection (boxed: it is large, and every function that it is given to would keep room for it); once the worker drains and the first request of the connection is there (`begun`), asks it to
-/// finish what it has begun.
+/// Drives a connection; once the worker drains and the first request of the connection is there (`begun`), asks it to
+/// finish what it has begun. Boxed: it is large, and every function that it is given to would keep room for it.
 async fn until_drained<C>(
     mut connection: Pin<Box<C>>,
     mut drain: watch::Receiver<()>,
