@@ -1,32 +1,22 @@
 //! The tables, and how an older store becomes the present one.
 //!
-//! Each migration is one transaction that ends by raising `user_version` and recording the oldest version of this program's tables
-//! that may still open the store. So a program that is rolled back opens what a later one has only added to, leaves what it does not
-//! know as it is, and refuses the rest. A migration that adds columns with defaults, tables or indexes keeps `opens_from`; one that
-//! changes what a row means raises it, and no two minor versions in turn may.
+//! Each migration is one transaction that ends by raising `user_version`. Invariant: it only adds what the program before it can leave
+//! alone (tables, columns with a default), so that an upgrade can be rolled back: a store of the next version is served as it is, one
+//! of a version after that is refused.
 
 use rusqlite::{Connection, TransactionBehavior};
 
-use super::{StoreError, rows};
+use super::StoreError;
 
 /// Oldest SQLite that is trusted: 3.51.3 mended a loss of committed data in WAL mode.
 pub(super) const SQLITE_VERSION_MIN: i32 = 3_051_003;
 
-/// One step from a version to the next.
-struct Migration {
-    sql: &'static str,
-    /// The oldest version that can work with the tables after it.
-    opens_from: usize,
-}
+/// How many versions newer than the program a store may be.
+const NEWER_MAX: usize = 1;
 
-/// Where a store keeps `opens_from`.
-const OPENS_FROM: &str = "opens_from";
-
-const MIGRATIONS: [Migration; 1] = [
+const MIGRATIONS: [&str; 1] = [
     // 1: the first tables. The constraints are the last line: the book refuses all this before.
-    Migration {
-        opens_from: 1,
-        sql: "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
+    "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
 
      CREATE TABLE leases (
        id TEXT PRIMARY KEY,
@@ -76,7 +66,6 @@ const MIGRATIONS: [Migration; 1] = [
        reports INTEGER NOT NULL,
        PRIMARY KEY (proto, number)
      ) STRICT, WITHOUT ROWID;",
-    },
 ];
 
 /// Sets the connection up for durability and brings the tables to the present version.
@@ -130,30 +119,21 @@ fn migrate(connection: &mut Connection) -> Result<(), StoreError> {
         .pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0))
         .map_err(step("cannot read the store's version"))
         .map(|version| usize::try_from(version).unwrap_or(usize::MAX))?;
-    let known = MIGRATIONS.len();
-    if version > known {
-        let opens_from =
-            rows::meta(connection, OPENS_FROM).map_err(step("cannot read the store's version"))?;
-        let opens_from = opens_from.and_then(|text| text.parse::<usize>().ok()).unwrap_or(version);
-        if opens_from > known {
-            return Err(StoreError::new(format!(
-                "the store has version {version} and opens from version {opens_from} on; this program knows {known} and older"
-            )));
-        }
-        tracing::warn!(
-            version,
-            known,
-            "a later program has added to the store; what it added is left as it is"
-        );
-        return Ok(());
+    if version > MIGRATIONS.len() + NEWER_MAX {
+        return Err(StoreError::new(format!(
+            "the store has version {version}; this program knows {} and serves {}",
+            MIGRATIONS.len(),
+            MIGRATIONS.len() + NEWER_MAX
+        )));
     }
-    for (index, migration) in MIGRATIONS.iter().enumerate().skip(version) {
+    if version > MIGRATIONS.len() {
+        tracing::warn!(version, "the store is a newer program's; what only that one knows is left alone");
+    }
+    for (index, sql) in MIGRATIONS.iter().enumerate().skip(version) {
         let change = connection
             .transaction_with_behavior(TransactionBehavior::Immediate)
             .map_err(step("cannot begin a migration"))?;
-        change.execute_batch(migration.sql).map_err(step("cannot migrate the store"))?;
-        rows::set_meta(&change, OPENS_FROM, &migration.opens_from.to_string())
-            .map_err(step("cannot record the migration"))?;
+        change.execute_batch(sql).map_err(step("cannot migrate the store"))?;
         let reached = i64::try_from(index + 1).unwrap_or(i64::MAX);
         change.pragma_update(None, "user_version", reached).map_err(step("cannot record the migration"))?;
         change.commit().map_err(step("cannot commit the migration"))?;
