@@ -71,4 +71,4 @@ pub use set::{RuleSet, RuleSetBuilder, Selection};
 #[doc(hidden)]
 pub use stage::StageKind;
 pub use validate::{Outcome, UnknownValidator, Validator};
-pub use view::{Sighting, ViewLimits, ViewPath, ViewScanner, ViewStep};
+pub use view::{DecoderRoom, Sighting, ViewLimits, ViewPath, ViewScanner, ViewStep};

@@ -4,6 +4,7 @@ mod allowlist;
 pub(crate) mod blocks;
 pub(crate) mod exchange;
 pub(crate) mod head;
+pub(crate) mod holders;
 pub(crate) mod internal;
 pub(crate) mod presence;
 pub(crate) mod rate;

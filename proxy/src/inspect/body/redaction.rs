@@ -22,6 +22,7 @@ use crate::inspect::seam::{FILL, Seam};
 use crate::inspect::verdict::{
     Blocked, Direction, Fixed, Judge, Ruling, Surface, Trouble, TroubleKind, View,
 };
+use crate::inspect::windows::Windows;
 
 /// The redaction of one body.
 pub(super) struct Redaction {
@@ -34,6 +35,7 @@ pub(super) struct Redaction {
     echo: Option<Echo>,
     /// Matches that may still be overwritten (`limits.redactions`).
     left: usize,
+    windows: Windows,
 }
 
 impl Redaction {
@@ -51,6 +53,7 @@ impl Redaction {
             direction: plan.direction,
             echo: None,
             left: plan.limits.redactions,
+            windows: plan.windows.clone(),
         })
     }
 
@@ -120,7 +123,8 @@ impl Redaction {
         let mut overwritten = self.echo.take().map_or_else(Vec::new, |echo| echo.overwritten);
         overwritten.retain(|range| range.end >= base);
         overwritten.extend(matches);
-        let layer = Layer::new(self.rules.clone(), self.selection.clone(), View::RAW, self.views);
+        let layer = Layer::new(self.rules.clone(), self.selection.clone(), View::RAW, self.views)
+            .with_room(self.windows.of_views());
         let mut echo = Echo { layer, base, overwritten, events: Vec::new() };
         let court = (&*self.judge, self.direction);
         for piece in self.tail.pieces() {
