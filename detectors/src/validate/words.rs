@@ -13,7 +13,7 @@ const PAIRS: [u32; 26] = [
 /// about 0.89 on average; letters drawn at random 0.37, with a deviation of 0.1 in a token's length.
 pub(super) const LIKELY: f32 = 0.66;
 /// As [`LIKELY`], where a mistake costs more, and where a prefix of words may stand in front.
-pub(super) const CERTAIN: f32 = 0.85;
+pub(super) const CERTAIN: f32 = 0.8;
 
 /// Whether `value` is made of words or of an identifier: few digits in few places, regular case, and
 /// familiar letter pairs.
