@@ -57,6 +57,7 @@ mod seams;
 mod set;
 mod settled;
 mod spans;
+mod spelling;
 mod stage;
 mod validate;
 mod view;
