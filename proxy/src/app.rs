@@ -26,6 +26,7 @@ use crate::bars::Bars;
 use crate::budget::{self, Admission, Budget, Memory, Sockets};
 use crate::channel::Texts;
 use crate::http::blocks::Blocks;
+use crate::http::cut_off::CutOffs;
 use crate::http::exchange::RequestBody;
 use crate::http::rate::Rate;
 use crate::identity::{Bottle, BottleKey, Entry, IdentityTable, Overlap};
@@ -62,6 +63,8 @@ pub(crate) struct Gateway {
     pub(crate) requests: Rate,
     pub(crate) refusals: Rate,
     pub(crate) blocks: Blocks,
+    /// Bottles that hit known values again and again.
+    pub(crate) cut_offs: CutOffs,
     /// How much memory there is and what things cost, and who holds it.
     pub(crate) memory: Memory,
     pub(crate) admission: Arc<Admission>,
@@ -258,6 +261,7 @@ impl Bottles for Gateway {
         self.upstreams.forget(&bottle.key);
         self.leaves.forget(&bottle.key);
         self.blocks.forget(&bottle.key);
+        self.cut_offs.forget(&bottle.key);
     }
 }
 
@@ -325,6 +329,7 @@ impl Gateway {
             requests: Rate::new(budget.requests_per_second, Duration::from_secs(1)),
             refusals: Rate::new(budget.refusals_per_second, Duration::from_secs(1)),
             blocks: Blocks::new(budget.blocks_remembered),
+            cut_offs: CutOffs::new(budget.cut_off),
             memory,
             sockets,
             waiting_streams: Semaphore::new(memory.waiting_streams()),

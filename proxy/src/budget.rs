@@ -24,6 +24,7 @@ pub(crate) use self::ledger::Terms;
 pub(crate) use self::memory::{INFLATE_BYTES, Memory, Source, WINDOW_TABLES_BYTES, resident_own};
 pub(crate) use self::sockets::{Sizes, Sockets};
 use crate::audit::AuditLimits;
+use crate::http::cut_off;
 use crate::http::upload::DrainLimits;
 use crate::inspect::InspectLimits;
 use crate::tls::{AuthoritySettings, HelloLimits, LeafSettings};
@@ -83,6 +84,8 @@ pub(crate) struct Budget {
     pub(crate) requests_per_second: u32,
     pub(crate) refusals_per_second: u32,
     pub(crate) blocks_remembered: usize,
+    /// When bottles that hit known values are cut off.
+    pub(crate) cut_off: cut_off::Terms,
     pub(crate) audit: AuditLimits,
     pub(crate) shutdown_grace: Duration,
     pub(crate) reload_grace: Duration,
@@ -125,6 +128,11 @@ impl Budget {
             requests_per_second: limits.requests_per_second,
             refusals_per_second: limits.refusals_per_second,
             blocks_remembered: limits.blocks_remembered,
+            cut_off: cut_off::Terms {
+                hits: limits.secret_hits,
+                window: limits.secret_hits_window,
+                cut_off: limits.secret_cut_off,
+            },
             audit: AuditLimits {
                 file_bytes: limits.findings_file_bytes,
                 files: limits.findings_files,
@@ -199,6 +207,8 @@ pub(crate) fn detectors(limits: &Limits) -> BuildLimits {
     BuildLimits {
         automaton_bytes: limits.detector_automaton_bytes,
         automata_bytes: limits.detectors_bytes,
+        known_values: limits.secrets,
+        known_bytes: limits.secret_bytes,
         ..BuildLimits::default()
     }
 }
