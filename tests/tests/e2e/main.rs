@@ -22,6 +22,7 @@ mod operations;
 mod redaction;
 mod refusals;
 mod reload;
+mod secrets;
 mod size;
 mod streams;
 mod supervision;
