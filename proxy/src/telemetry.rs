@@ -229,6 +229,11 @@ impl Metrics {
         self.config_info.with_label_values(&[sha256]).set(1);
     }
 
+    /// How many connections to upstreams are open.
+    pub(crate) fn set_upstream_connections(&self, open: usize) {
+        self.connections.with_label_values(&["upstream"]).set(i64::try_from(open).unwrap_or(i64::MAX));
+    }
+
     /// How many leaf certificates were signed, and how many came out of the cache.
     pub(crate) fn set_leaves(&self, (minted, cached): (u64, u64)) {
         for (result, count) in [("minted", minted), ("cached", cached)] {

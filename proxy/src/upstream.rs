@@ -126,6 +126,11 @@ impl<B: RequestBody> Upstreams<B> {
         self.dialler.guard.reserve(networks);
     }
 
+    /// Connections to upstreams that are open or being made.
+    pub(crate) fn connections(&self) -> usize {
+        self.pool.open()
+    }
+
     /// Drops connections and sessions that are kept for a bottle that has ended. What runs, runs on.
     pub(crate) fn forget(&self, bottle: &BottleKey) {
         self.pool.forget(bottle);

@@ -54,6 +54,8 @@ pub(super) struct Pool<B: RequestBody> {
     entries: Mutex<HashMap<Key, Arc<Entry<B>>>>,
     /// Idle connections over all entries.
     idle: AtomicUsize,
+    /// Open connections over all entries, those that are being made among them.
+    open: AtomicUsize,
     settings: PoolSettings,
 }
 
@@ -82,7 +84,12 @@ pub(super) enum Claim<B: RequestBody> {
 
 impl<B: RequestBody> Pool<B> {
     pub(super) fn new(settings: PoolSettings) -> Arc<Self> {
-        Arc::new(Self { entries: Mutex::default(), idle: AtomicUsize::new(0), settings })
+        Arc::new(Self {
+            entries: Mutex::default(),
+            idle: AtomicUsize::new(0),
+            open: AtomicUsize::new(0),
+            settings,
+        })
     }
 
     /// A connection for `key`, or the right to make one. With `fresh`, connections that lay idle are passed over.
@@ -198,6 +205,11 @@ impl<B: RequestBody> Pool<B> {
         }
     }
 
+    /// Connections that are open or being made.
+    pub(super) fn open(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
+    }
+
     #[cfg(test)]
     pub(super) fn sizes(&self) -> (usize, usize) {
         (lock(&self.entries).len(), self.idle.load(Ordering::Relaxed))
@@ -276,8 +288,20 @@ impl<B: RequestBody> Drop for Visit<B> {
 /// The place of an open connection among those of its target; free when this is dropped.
 pub(super) struct ConnectionPlace<B: RequestBody>(Visit<B>);
 
+impl<B: RequestBody> ConnectionPlace<B> {
+    fn new(visit: Visit<B>) -> Self {
+        if let Some(pool) = visit.entry.pool.upgrade() {
+            pool.open.fetch_add(1, Ordering::Relaxed);
+        }
+        Self(visit)
+    }
+}
+
 impl<B: RequestBody> Drop for ConnectionPlace<B> {
     fn drop(&mut self) {
+        if let Some(pool) = self.0.entry.pool.upgrade() {
+            pool.open.fetch_sub(1, Ordering::Relaxed);
+        }
         lock(&self.0.entry.state).closed();
         self.0.entry.changed.notify_one();
     }
@@ -320,7 +344,7 @@ pub(super) struct Dialling<B: RequestBody> {
 
 impl<B: RequestBody> Dialling<B> {
     fn new(visit: Visit<B>) -> Self {
-        let place = Some(ConnectionPlace(visit.again()));
+        let place = Some(ConnectionPlace::new(visit.again()));
         Self { visit, place, over: false }
     }
 
