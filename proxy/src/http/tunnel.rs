@@ -115,6 +115,9 @@ fn decide(connection: &Connection, party: &Party, target: &Target) -> Intent {
     }
     match book.policy_or_nothing(&party.bottle).host(target) {
         HostVerdict::Passthrough(target, route) => {
+            if let Some(refusal) = connection.gateway.cut_offs.refusal(&party.bottle.key) {
+                return refused(refusal.host(target.host.to_string()));
+            }
             let exchange = Exchange::for_tunnel(connection, &party.bottle, &book, &target, &route);
             match exchange::scan_host(&exchange, &route) {
                 None => Intent::Splice(target, exchange),

@@ -26,6 +26,7 @@ mod quality;
 mod redaction;
 mod refusals;
 mod reload;
+mod secrets;
 mod size;
 mod streams;
 mod supervision;
