@@ -18,7 +18,7 @@ const STEP: usize = 256;
 /// Bytes that come out at once.
 const OUTPUT: usize = 8 << 10;
 /// What a decoder takes besides a window, about: inflate with its window of 32 KiB, zstd with room for a block.
-const INFLATE: u64 = 56 << 10;
+pub(super) const INFLATE: u64 = 56 << 10;
 const ZSTD: u64 = 256 << 10;
 /// Bytes of a header, names and comments included, that are read at most.
 const HEADER_MAX: usize = 1 << 10;
@@ -196,13 +196,14 @@ impl Pack {
                 self.state = State::Over;
                 came
             }
-            Header::Body(_, room) if !cx.take_room(room) => {
-                see_opaque(cx, self.kind, Cap::Memory);
+            // The objects of a Git pack take turns in one decoder.
+            Header::Body(_, room) if !cx.take_room(room.saturating_sub(self.room)) => {
+                see_opaque(cx, self.kind, self.taken, Cap::Memory);
                 self.state = State::Over;
                 came
             }
             Header::Body(length, room) => {
-                self.room = room;
+                self.room = self.room.max(room);
                 self.begin_body(length.saturating_sub(known), cx.limits.window_bytes)
             }
         }
