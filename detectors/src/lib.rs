@@ -58,6 +58,7 @@ mod seams;
 mod set;
 mod settled;
 mod spans;
+mod spelling;
 mod stage;
 mod validate;
 mod view;
@@ -73,4 +74,4 @@ pub use set::{RuleSet, RuleSetBuilder, Selection};
 #[doc(hidden)]
 pub use stage::StageKind;
 pub use validate::{Outcome, UnknownValidator, Validator};
-pub use view::{Sighting, ViewLimits, ViewPath, ViewScanner, ViewStep};
+pub use view::{DecoderRoom, Sighting, ViewLimits, ViewPath, ViewScanner, ViewStep};

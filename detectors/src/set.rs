@@ -10,7 +10,9 @@ use crate::known::{Known, KnownSet};
 use crate::limits::BuildLimits;
 use crate::rule::{Rule, RuleId, RuleInfo};
 use crate::seams::Seams;
+use crate::spelling::Spelling;
 use crate::stage::{self, CLASSES_MAX, Lookup, Needle, Stage, StageKind, Text};
+use crate::view;
 use crate::window::Window;
 
 /// Gathers rules and builds them.
@@ -147,6 +149,10 @@ impl<'a> Build<'a> {
         match stage::build(kind, &needles) {
             Ok(stage) => Ok(RuleSet {
                 seams: Seams::new(&needles, &self.rules, &self.known),
+                spelling: Spelling::new(needles.iter().filter_map(|needle| match &needle.text {
+                    Text::Literal(literal) => Some(&literal[..]),
+                    Text::Classes(_) => None,
+                })),
                 lookup: Lookup::best(),
                 look_behind: self.rules.iter().map(Compiled::look_behind).max().unwrap_or(0),
                 reach: self.rules.iter().map(Compiled::reach).chain([self.known.reach()]).max().unwrap_or(0),
@@ -231,6 +237,8 @@ pub struct RuleSet {
     anchors: Vec<Starts>,
     /// What a byte put in the place of others may mean.
     pub(crate) seams: Seams,
+    /// How text without case may have been spelled.
+    spelling: Spelling,
     /// How views look for where they open.
     pub(crate) lookup: Lookup,
     /// Rules with a head.
@@ -291,6 +299,17 @@ impl RuleSet {
     /// Bytes before an offset that matter for what *begins* there or later.
     pub fn reach(&self) -> usize {
         self.reach
+    }
+
+    /// As [`reach`](Self::reach), for what is found in any view: one that opens looks a little further back.
+    pub fn reach_of_views(&self) -> usize {
+        self.reach + 2 * view::BACK
+    }
+
+    /// Texts that `text`, which has lost the case of its letters, may have been, besides all lower and all upper case: in
+    /// each one literal of a rule is spelled as the rule has it.
+    pub fn spellings(&self, text: &[u8]) -> Vec<Vec<u8>> {
+        self.spelling.of(text)
     }
 
     /// Bytes of memory, shared by all streams.

@@ -105,6 +105,9 @@ fn dispatch(command: Command) -> Result<Exit, Failure> {
             clap_complete::generate(args.shell, &mut Args::command(), "decant", &mut std::io::stdout());
             Ok(Exit::Fine)
         }
+        Command::Manual(args) => clap_mangen::generate_to(Args::command(), &args.dir)
+            .map(|()| Exit::Fine)
+            .map_err(|error| Failure::internal(format!("cannot write to {}: {error}", args.dir.display()))),
     }
 }
 

@@ -31,5 +31,6 @@ mod supervisor;
 mod target;
 mod telemetry;
 mod tls;
+mod unread;
 mod upstream;
 mod worker;

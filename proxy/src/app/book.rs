@@ -2,13 +2,13 @@
 //!
 //! Invariant: a book exists whole or not at all; an exchange keeps the one it began with.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use decant_config::{Config, ExchangeLog, MatchAction, Problem, SecretSource, TokenSource};
 use ipnet::IpNet;
 use sha2::{Digest, Sha256};
 
-use crate::budget;
+use crate::budget::{self, Reservation};
 use crate::exceptions::Exceptions;
 use crate::identity::{Bottle, BottleKey, Entry, IdentityTable};
 use crate::policy::{self, Policies, Policy};
@@ -26,6 +26,8 @@ pub(crate) struct RuleBook {
     /// Whether a detector or an exception asks for matches to be overwritten.
     pub(crate) redacts: bool,
     nothing: Arc<Policy>,
+    /// Its memory, once others are in force.
+    replaced: OnceLock<Reservation>,
 }
 
 impl RuleBook {
@@ -55,7 +57,29 @@ impl RuleBook {
         let exceptions = Exceptions::new(&config.exceptions);
         let redacts = detectors.all().iter().any(|facts| facts.action == MatchAction::Redact)
             || config.exceptions.iter().any(|one| one.action == MatchAction::Redact);
-        Ok(Self { detectors, policies, exceptions, bottles, admin_from, log_exchanges, redacts, nothing })
+        let replaced = OnceLock::new();
+        Ok(Self {
+            detectors,
+            policies,
+            exceptions,
+            bottles,
+            admin_from,
+            log_exchanges,
+            redacts,
+            nothing,
+            replaced,
+        })
+    }
+
+    /// Bytes of memory, about: nearly all of it is the detectors'.
+    pub(crate) fn memory_usage(&self) -> u64 {
+        self.detectors.rules.memory_usage() as u64
+    }
+
+    /// Keeps its memory reserved for as long as anything uses it.
+    pub(super) fn keep(&self, room: Reservation) {
+        // A book is replaced once.
+        let _ = self.replaced.set(room);
     }
 
     /// The policy of `bottle`.

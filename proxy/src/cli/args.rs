@@ -53,6 +53,8 @@ pub(super) enum Command {
     Health(AdminArgs),
     /// Print the completion script of a shell
     Completions(CompletionsArgs),
+    /// Write the manual pages: one for the program, one for each command
+    Manual(ManualArgs),
 }
 
 #[derive(ClapArgs)]
@@ -216,6 +218,13 @@ pub(super) struct PresetsArgs {
 pub(super) struct ReferenceArgs {
     /// Show the keys whose path holds this, as in `limits` or `routes[].git` [default: the whole document, in Markdown]
     pub(super) key: Option<String>,
+}
+
+#[derive(ClapArgs)]
+pub(super) struct ManualArgs {
+    /// A folder that exists, as `/usr/local/share/man/man1`
+    #[arg(value_name = "DIR")]
+    pub(super) dir: PathBuf,
 }
 
 #[derive(ClapArgs)]

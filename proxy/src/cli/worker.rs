@@ -11,7 +11,7 @@ use super::args::RunArgs;
 use super::load::Source;
 use super::reload::{Reloader, warn_expired};
 use super::{Exit, Failure};
-use crate::app::{Gateway, Place, RuleBook};
+use crate::app::{Gateway, Place, RuleBook, leave_room_for};
 use crate::handover::Handover;
 use crate::journal::Journal;
 use crate::probe::Probe;
@@ -88,6 +88,7 @@ async fn serve(
         journal,
     };
     let gateway = Gateway::build(config, book, place).map_err(Failure::internal)?;
+    leave_room_for(&gateway, terms.before.clone());
     let api = Api::serve(&gateway, handover.channel).map_err(Failure::internal)?;
     // Before it begins: a signal that comes from then on is one to act on.
     let signals = Signals::new()?;
