@@ -198,15 +198,22 @@ async fn view(engine: &dyn Engine, routes: &[Route]) -> Outcome<EngineView> {
     Ok(EngineView { info, networks, containers, shared_namespace })
 }
 
-/// Whether this namespace owns the address of the engine's default bridge.
+/// Whether this namespace owns the address of the engine's default bridge; an engine that began without the bridge does not name the
+/// address: then any in its subnet.
 fn shares_namespace(networks: &[Network], routes: &[Route]) -> bool {
-    let default = networks.iter().filter(|network| matches!(network.name.as_str(), "bridge" | "podman"));
-    let mut bridges =
-        default.flat_map(|network| network.gateways.iter()).filter_map(|text| text.parse().ok());
-    bridges.any(|gateway: std::net::Ipv4Addr| {
+    let owned = |net: &Ipv4Net| {
         routes
             .iter()
-            .any(|route| route.address && route.net.prefix_len() == 32 && route.net.addr() == gateway)
+            .any(|route| route.address && route.net.prefix_len() == 32 && net.contains(&route.net.addr()))
+    };
+    let mut default = networks.iter().filter(|network| matches!(network.name.as_str(), "bridge" | "podman"));
+    default.any(|network| {
+        let mut gateways = network.gateways.iter().filter_map(|text| text.parse::<std::net::Ipv4Addr>().ok());
+        if network.gateways.is_empty() {
+            network.subnets.iter().filter_map(v4).any(|net| owned(&net))
+        } else {
+            gateways.any(|gateway| owned(&gateway.into()))
+        }
     })
 }
 

@@ -48,6 +48,7 @@ mod byteset;
 mod compiled;
 mod error;
 mod finding;
+mod known;
 mod limits;
 pub mod pack;
 mod pattern;
@@ -65,6 +66,7 @@ mod window;
 
 pub use error::BuildError;
 pub use finding::{Cap, Confidence, Event, Finding, Progress};
+pub use known::{Known, PART_BITS, PART_BYTES};
 pub use limits::BuildLimits;
 pub use rule::{AnchorInfo, Context, Ignore, Rule, RuleId, RuleInfo};
 pub use scanner::Scanner;
@@ -72,4 +74,4 @@ pub use set::{RuleSet, RuleSetBuilder, Selection};
 #[doc(hidden)]
 pub use stage::StageKind;
 pub use validate::{Outcome, UnknownValidator, Validator};
-pub use view::{Sighting, ViewLimits, ViewPath, ViewScanner, ViewStep};
+pub use view::{DecoderRoom, Sighting, ViewLimits, ViewPath, ViewScanner, ViewStep};

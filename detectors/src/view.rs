@@ -54,6 +54,15 @@ impl Default for ViewLimits {
     }
 }
 
+/// Grants the memory of decoders inside a stream: what a scan needs beyond its own state.
+pub trait DecoderRoom: Send {
+    /// Takes `bytes` more; false where there are none, and then the decoder is not made.
+    fn take(&mut self, bytes: u64) -> bool;
+
+    /// Gives back `bytes` that one call of [`take`](Self::take) took.
+    fn give_back(&mut self, bytes: u64);
+}
+
 /// One encoding that a view has undone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ViewStep {
@@ -179,10 +188,22 @@ struct Cx<'a> {
     streams: &'a mut usize,
     /// Bytes that views have yielded.
     decoded: &'a mut u64,
+    room: Option<&'a mut (dyn DecoderRoom + 'static)>,
     found: &'a mut Vec<Sighting>,
 }
 
 impl Cx<'_> {
+    /// Takes the memory of a decoder; false where there is none.
+    fn take_room(&mut self, bytes: u64) -> bool {
+        self.room.as_mut().is_none_or(|room| room.take(bytes))
+    }
+
+    fn give_room_back(&mut self, bytes: u64) {
+        if let Some(room) = &mut self.room {
+            room.give_back(bytes);
+        }
+    }
+
     fn see(&mut self, event: Event) {
         self.found.push(Sighting { event, view: ViewPath::default(), text: None });
     }
@@ -209,13 +230,21 @@ pub struct ViewScanner {
     node: Node,
     streams: usize,
     decoded: u64,
+    room: Option<Box<dyn DecoderRoom>>,
 }
 
 impl ViewScanner {
     /// A scan at the start of a stream.
     pub fn new(rules: Arc<RuleSet>, selection: Arc<Selection>, limits: ViewLimits) -> Self {
         let node = Node::new(&rules, &selection, 0, 0, &[]);
-        Self { rules, selection, limits, node, streams: 0, decoded: 0 }
+        Self { rules, selection, limits, node, streams: 0, decoded: 0, room: None }
+    }
+
+    /// The same scan with its decoders' memory taken from `room`; where there is none, what they would have decoded is
+    /// [`Event::Opaque`]. Without it they take what they need.
+    #[must_use]
+    pub fn with_room(self, room: Box<dyn DecoderRoom>) -> Self {
+        Self { room: Some(room), ..self }
     }
 
     /// Bytes pushed so far.
@@ -272,6 +301,7 @@ impl ViewScanner {
             limits: &self.limits,
             streams: &mut self.streams,
             decoded: &mut self.decoded,
+            room: self.room.as_deref_mut(),
             found,
         };
         (&mut self.node, cx)

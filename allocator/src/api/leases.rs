@@ -24,7 +24,7 @@ use crate::api::types::{
 use crate::api::wish;
 use crate::book::Book;
 use crate::error::Error;
-use crate::host::sysctl::Ephemeral;
+use crate::host::sysctl::{self, Ephemeral};
 use crate::lease::{Lease, LeaseId, State as LeaseState};
 use crate::limits;
 use crate::status::{self, Warning};
@@ -303,14 +303,16 @@ pub(crate) fn count_states(book: &Book) -> Vec<(LeaseState, usize)> {
 pub(crate) fn warnings(shared: &Shared, world: &World, ephemeral: Option<&Ephemeral>) -> Vec<Warning> {
     let service = &shared.service;
     let collisions = service.collisions.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
-    status::warnings(
+    let mut found = Vec::from_iter(status::open_bridges(&service.settings, sysctl::bridges_check_sources()));
+    found.extend(status::warnings(
         &service.settings,
         &service.blocks,
         ephemeral,
         world,
         service.hub.standing(),
         &collisions,
-    )
+    ));
+    found
 }
 
 fn engine_body(world: &World) -> EngineBody {

@@ -190,3 +190,38 @@ async fn a_damaged_store_is_refused() {
         .expect("it can be written");
     assert!(Ledger::open(&path, &pools(), Heard::default()).is_err());
 }
+
+/// After an upgrade was rolled back: the newer program has added a table, and a column to each of the others.
+#[tokio::test]
+async fn a_store_of_the_next_version_is_served_and_left_at_it() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let path = dir.path().join("a.db");
+    let grant = |key: &'static str| {
+        move |book: &Book| {
+            let wish = wish(key, 2, Some(NETWORK));
+            decide::reserve(book, &wish, LeaseId::random(), &Blocked::default(), T0).map_err(Error::from)
+        }
+    };
+    let before = open(&path).record(grant("before")).await.expect("there is room");
+    thread::sleep(Duration::from_millis(50));
+    let newer = ["leases", "ports", "subnets", "quarantine", "meta"]
+        .map(|table| format!("ALTER TABLE {table} ADD COLUMN later TEXT NOT NULL DEFAULT 'so';"))
+        .concat();
+    let store = Connection::open(&path).expect("it opens");
+    store
+        .execute_batch(&format!("{newer} CREATE TABLE later (id TEXT) STRICT; PRAGMA user_version = 2;"))
+        .expect("it can be changed");
+    let after = open(&path).record(grant("after")).await.expect("there is room");
+    thread::sleep(Duration::from_millis(50));
+    let version: i64 =
+        store.pragma_query_value(None, "user_version", |row| row.get(0)).expect("it has a version");
+    assert_eq!(version, 2, "the newer program has nothing to do again");
+    let ledger = open(&path);
+    let known = ledger
+        .record(|book| {
+            Ok::<_, Error>((Vec::new(), book.live().map(|lease| lease.id.clone()).collect::<Vec<_>>()))
+        })
+        .await
+        .expect("it can be read");
+    assert!(known.contains(&before.id) && known.contains(&after.id), "{known:?}");
+}

@@ -89,6 +89,10 @@ fn the_namespace_is_shared_when_the_bridge_s_address_is_ours() {
     assert!(shares_namespace(&networks, &[route("172.17.0.1/32", true)]));
     assert!(!shares_namespace(&networks, &[route("172.17.0.0/16", true), route("172.17.0.1/32", false)]));
     assert!(!shares_namespace(&[], &[route("172.17.0.1/32", true)]));
+    let subnets = vec!["172.17.0.0/16".parse().expect("a network")];
+    let unnamed = [Network { name: "bridge".into(), subnets, ..Network::default() }];
+    assert!(shares_namespace(&unnamed, &[route("172.17.0.1/32", true)]));
+    assert!(!shares_namespace(&unnamed, &[route("172.18.0.1/32", true), route("172.17.0.0/16", false)]));
 }
 
 #[tokio::test]

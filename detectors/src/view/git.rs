@@ -5,7 +5,7 @@
 //!
 //! Place in the path: [`super::pack`] inflates, this says what.
 
-use super::pack::Header;
+use super::pack::{Header, INFLATE};
 
 const MAGIC: &[u8] = b"PACK";
 /// Bytes before the first object: magic, version, number of objects.
@@ -72,12 +72,12 @@ impl Git {
         let Some(length) = number(&bytes[at..]) else { return unfinished(&bytes[at..]) };
         at += length;
         match kind(first) {
-            1..=4 => Header::Body(at),
+            1..=4 => Header::Body(at, INFLATE),
             OFFSET_DELTA => match number(&bytes[at..]) {
-                Some(length) => Header::Body(at + length),
+                Some(length) => Header::Body(at + length, INFLATE),
                 None => unfinished(&bytes[at..]),
             },
-            NAMED_DELTA if bytes.len() >= at + NAME => Header::Body(at + NAME),
+            NAMED_DELTA if bytes.len() >= at + NAME => Header::Body(at + NAME, INFLATE),
             NAMED_DELTA => Header::More,
             _ => Header::Broken,
         }
@@ -169,7 +169,7 @@ mod tests {
         let head = b"PACK\0\0\0\x02\0\0\0\x01";
         let length =
             |bytes: &[u8], is_begun| match (Git { is_begun, left: 1, ..Git::default() }).header(bytes) {
-                Header::Body(length) => Some(length),
+                Header::Body(length, _) => Some(length),
                 Header::Empty(length) => Some(length + 1000),
                 Header::More => None,
                 _ => Some(0),

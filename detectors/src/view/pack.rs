@@ -17,6 +17,9 @@ use crate::finding::{Cap, Event, Progress};
 const STEP: usize = 256;
 /// Bytes that come out at once.
 const OUTPUT: usize = 8 << 10;
+/// What a decoder takes besides a window, about: inflate with its window of 32 KiB, zstd with room for a block.
+pub(super) const INFLATE: u64 = 56 << 10;
+const ZSTD: u64 = 256 << 10;
 /// Bytes of a header, names and comments included, that are read at most.
 const HEADER_MAX: usize = 1 << 10;
 
@@ -70,8 +73,8 @@ pub(super) enum Header {
     Empty(usize),
     /// A cap or its own words stand against decoding.
     Opaque(Cap),
-    /// It has so many bytes.
-    Body(usize),
+    /// It has so many bytes, and a decoder takes so much memory for what follows.
+    Body(usize, u64),
 }
 
 /// See the module.
@@ -85,6 +88,8 @@ pub(super) struct Pack {
     map: Map,
     taken: u64,
     is_counted: bool,
+    /// Memory that was taken for the decoder.
+    room: u64,
     git: Git,
 }
 
@@ -104,6 +109,7 @@ impl Pack {
             map: Map::new(0, 0),
             taken: 0,
             is_counted: true,
+            room: 0,
             git: Git::default(),
         })
     }
@@ -157,6 +163,10 @@ impl Pack {
         if std::mem::take(&mut self.is_counted) {
             *cx.streams = cx.streams.saturating_sub(1);
         }
+        match std::mem::take(&mut self.room) {
+            0 => {}
+            room => cx.give_room_back(room),
+        }
     }
 
     fn read_header(&mut self, cx: &mut Cx<'_>, bytes: &[u8]) -> usize {
@@ -186,7 +196,16 @@ impl Pack {
                 self.state = State::Over;
                 came
             }
-            Header::Body(length) => self.begin_body(length.saturating_sub(known), cx.limits.window_bytes),
+            // The objects of a Git pack take turns in one decoder.
+            Header::Body(_, room) if !cx.take_room(room.saturating_sub(self.room)) => {
+                see_opaque(cx, self.kind, self.taken, Cap::Memory);
+                self.state = State::Over;
+                came
+            }
+            Header::Body(length, room) => {
+                self.room = self.room.max(room);
+                self.begin_body(length.saturating_sub(known), cx.limits.window_bytes)
+            }
         }
     }
 
@@ -349,7 +368,7 @@ fn gzip_header(bytes: &[u8]) -> Header {
     if flags & CRC != 0 {
         length += 2;
     }
-    if length <= bytes.len() { Header::Body(length) } else { Header::More }
+    if length <= bytes.len() { Header::Body(length, INFLATE) } else { Header::More }
 }
 
 /// RFC 1950.
@@ -358,7 +377,7 @@ fn zlib_header(bytes: &[u8]) -> Header {
     let Some(&[method, flags]) = bytes.first_chunk::<2>() else { return Header::More };
     let is_zlib =
         method & 15 == 8 && method >> 4 <= 7 && u16::from_be_bytes([method, flags]).is_multiple_of(31);
-    if is_zlib && flags & PRESET_DICTIONARY == 0 { Header::Body(2) } else { Header::Broken }
+    if is_zlib && flags & PRESET_DICTIONARY == 0 { Header::Body(2, INFLATE) } else { Header::Broken }
 }
 
 /// Bytes of a zstd frame's header (RFC 8878, section 3.1.1.1); `None` if it is not complete.
@@ -397,7 +416,7 @@ fn zstd_header(bytes: &[u8], window_max: u64) -> Header {
         let base = 1u64 << (10 + exponent);
         base + base / 8 * mantissa
     };
-    if window > window_max { Header::Opaque(Cap::Window) } else { Header::Body(length) }
+    if window > window_max { Header::Opaque(Cap::Window) } else { Header::Body(length, window + ZSTD) }
 }
 
 /// A local file header (APPNOTE.TXT, section 4.3.7).
@@ -413,7 +432,7 @@ fn zip_header(bytes: &[u8]) -> Header {
         (1, _) => Header::Opaque(Cap::Method),
         // What is stored stands in the stream as it is.
         (_, 0) => Header::Empty(30),
-        (_, 8) if length <= bytes.len() => Header::Body(length),
+        (_, 8) if length <= bytes.len() => Header::Body(length, INFLATE),
         (_, 8) => Header::More,
         (_, 9 | 12 | 14 | 93 | 95 | 98 | 99) => Header::Opaque(Cap::Method),
         _ => Header::Broken,

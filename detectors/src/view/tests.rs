@@ -554,3 +554,52 @@ proptest! {
         prop_assert_eq!(&scan(&rules, &body, &[1]), &whole, "{:?}", body.escape_ascii().to_string());
     }
 }
+
+/// Room for decoders, as much as `left` says.
+#[derive(Clone)]
+struct Purse(Arc<std::sync::Mutex<(u64, u64)>>);
+
+impl DecoderRoom for Purse {
+    fn take(&mut self, bytes: u64) -> bool {
+        let mut purse = self.0.lock().expect("nobody panics");
+        let has = bytes <= purse.0;
+        if has {
+            *purse = (purse.0 - bytes, purse.1 + bytes);
+        }
+        has
+    }
+
+    fn give_back(&mut self, bytes: u64) {
+        let mut purse = self.0.lock().expect("nobody panics");
+        *purse = (purse.0 + bytes, purse.1 - bytes);
+    }
+}
+
+#[test]
+fn decoders_take_their_memory_and_give_it_back() {
+    let rules = rules();
+    let secret = b"ghp_0123456789abcdefghijABCDEFGHIJ012345";
+    let packed = |bytes: &[u8]| {
+        [("gzip", gzip(bytes)), ("zstd", zstd::encode_all(bytes, 1).expect("memory takes it"))]
+    };
+    for (outer, body) in packed(secret).into_iter().chain(packed(&gzip(secret))) {
+        for size in [1, 7, body.len()] {
+            let scan = |left: u64| {
+                let purse = Purse(Arc::new(std::sync::Mutex::new((left, 0))));
+                let all = Arc::new(Selection::all(&rules));
+                let mut scanner = ViewScanner::new(Arc::clone(&rules), all, ViewLimits::default())
+                    .with_room(Box::new(purse.clone()));
+                let mut found = Vec::new();
+                for chunk in body.chunks(size) {
+                    scanner.push(chunk, &mut found);
+                }
+                scanner.finish(&mut found);
+                assert_eq!(purse.0.lock().expect("nobody panics").1, 0, "{outer}: all is given back");
+                let is_opaque = |one: &Sighting| matches!(one.event, Event::Opaque { cap: Cap::Memory, .. });
+                (found.iter().any(|one| one.text.as_deref() == Some(secret)), found.iter().any(is_opaque))
+            };
+            assert_eq!(scan(u64::MAX / 2), (true, false), "{outer}");
+            assert_eq!(scan(0), (false, true), "{outer}: it is told");
+        }
+    }
+}

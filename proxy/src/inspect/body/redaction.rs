@@ -22,6 +22,7 @@ use crate::inspect::seam::{FILL, Seam};
 use crate::inspect::verdict::{
     Blocked, Direction, Fixed, Judge, Ruling, Surface, Trouble, TroubleKind, View,
 };
+use crate::inspect::windows::Windows;
 
 /// Bytes of what left that are kept at least: a match of 680 bytes, six for each as `\u0041` has them.
 const TAIL_MIN: usize = 4 << 10;
@@ -37,6 +38,7 @@ pub(super) struct Redaction {
     echo: Option<Echo>,
     /// Matches that may still be overwritten (`limits.redactions`).
     left: usize,
+    windows: Windows,
 }
 
 impl Redaction {
@@ -54,6 +56,7 @@ impl Redaction {
             direction: plan.direction,
             echo: None,
             left: plan.limits.redactions,
+            windows: plan.windows.clone(),
         })
     }
 
@@ -123,7 +126,8 @@ impl Redaction {
         let mut overwritten = self.echo.take().map_or_else(Vec::new, |echo| echo.overwritten);
         overwritten.retain(|range| range.end >= base);
         overwritten.extend(matches);
-        let layer = Layer::new(self.rules.clone(), self.selection.clone(), View::RAW, self.views);
+        let layer = Layer::new(self.rules.clone(), self.selection.clone(), View::RAW, self.views)
+            .with_room(self.windows.of_views());
         let mut echo = Echo { layer, base, overwritten, events: Vec::new() };
         let court = (&*self.judge, self.direction);
         for piece in self.tail.pieces() {
