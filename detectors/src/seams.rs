@@ -7,6 +7,7 @@ use std::collections::HashSet;
 
 use crate::byteset::ByteSet;
 use crate::compiled::Compiled;
+use crate::known::KnownSet;
 use crate::stage::{Needle, Text};
 
 /// Bytes side by side, as a number.
@@ -31,7 +32,7 @@ pub(crate) struct Seams {
 }
 
 impl Seams {
-    pub(crate) fn new(needles: &[Needle], rules: &[Compiled]) -> Self {
+    pub(crate) fn new(needles: &[Needle], rules: &[Compiled], known: &KnownSet) -> Self {
         let mut all = Self {
             pairs: HashSet::new(),
             triples: HashSet::new(),
@@ -51,6 +52,10 @@ impl Seams {
         }
         for head in rules.iter().filter_map(|rule| rule.head.as_ref()) {
             all.telling = all.telling.union(&head.bytes());
+        }
+        for joint in known.joints() {
+            all.pairs.extend(joint.windows(2).map(number));
+            all.triples.extend([number(joint)]);
         }
         all
     }

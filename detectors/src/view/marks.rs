@@ -56,7 +56,7 @@ const fn second(byte: u8) -> u8 {
         }
         b'\n' => flags | BACKSLASH | QUOTED,
         b'\r' => flags | QUOTED,
-        b'K' => flags | PACKED,
+        b'K' | b'A' => flags | PACKED,
         0x8b | 0xb5 => flags | PACKED,
         0x80 | 0x81 | 0xa0 | 0xad | 0xb8 | 0xbb | 0xbc | 0xbd => flags | UNICODE,
         _ => flags,

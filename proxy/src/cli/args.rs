@@ -37,6 +37,8 @@ pub(super) enum Command {
     Explain(ExplainArgs),
     /// Show what decided about a finding, and the narrowest exception to paste
     Finding(FindingArgs),
+    /// Print the canaries of a bottle, to put them where it may find them
+    Canary(CanaryArgs),
     /// Show, export or rotate the certificate authority
     Ca(CaArgs),
     /// Run a command behind the gateway: proxy and trust of every common tool set
@@ -130,6 +132,14 @@ pub(super) struct FindingArgs {
     pub(super) config: ConfigArgs,
     /// The finding's id, or its request's
     pub(super) id: String,
+}
+
+#[derive(ClapArgs)]
+pub(super) struct CanaryArgs {
+    #[command(flatten)]
+    pub(super) config: ConfigArgs,
+    /// The bottle's name
+    pub(super) bottle: String,
 }
 
 #[derive(ClapArgs)]

@@ -31,6 +31,7 @@ use crate::identity::{Bottle, presented_token, same_digest};
 use crate::listen::Connection;
 use crate::target::{Scheme, Target};
 use crate::tls;
+use crate::unread::{Counted, Unread};
 
 /// Serves one connection on the proxy port until it ends.
 pub(crate) async fn outer(stream: TcpStream, connection: Arc<Connection>) {
@@ -72,8 +73,12 @@ where
     let gateway = tunnel.connection.gateway.clone();
     let drain = tunnel.connection.drain.clone();
     if h2 {
-        let service = service_fn(move |request| {
+        let window = gateway.budget.h2.stream_window_bytes;
+        let unread = Unread::new(&tunnel.party.bottle.key, window, Some(gateway.sockets.clone()));
+        let io = Counted::of_client(io, unread.clone());
+        let service = service_fn(move |mut request: Request<Incoming>| {
             let tunnel = tunnel.clone();
+            request.extensions_mut().insert(unread.body());
             async move { Ok::<_, Infallible>(inner_request(&tunnel, request).await) }
         });
         let served = h2_builder(&gateway).serve_connection(TokioIo::new(io), service);
@@ -325,8 +330,8 @@ pub(super) fn refuse(
 ) -> Response<ResponseBody> {
     let refusal = note_refused(connection, bottle, request.method(), refusal);
     let h1 = request.version() != Version::HTTP_2;
-    let (parts, body) = request.into_parts();
-    drop(Upload::new(body, connection.gateway.budget.upload));
+    let (mut parts, body) = request.into_parts();
+    drop(Upload::new(body, connection.gateway.budget.upload).counted(&mut parts.extensions));
     full(refusal.response(&parts.headers, h1))
 }
 

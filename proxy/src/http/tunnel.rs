@@ -19,6 +19,7 @@ use super::exchange::{self, Exchange, Party, ResponseBody};
 use super::presence::Watched;
 use super::refusal::{Reason, Refusal};
 use super::serve::{self, Tunnel};
+use crate::app::Gateway;
 use crate::listen::Connection;
 use crate::policy::{Authorized, HostVerdict};
 use crate::target::{Host, Scheme, Target};
@@ -50,6 +51,10 @@ pub(crate) async fn open(
     {
         return serve::refuse(connection, Some(&party.bottle), request, refusal);
     }
+    if matches!(intent, Intent::Open(_)) && !may_name(&connection.gateway, &party, &target) {
+        let refusal = too_many_names(&connection.gateway, &target);
+        return serve::refuse(connection, Some(&party.bottle), request, &refusal);
+    }
     let upgrade = hyper::upgrade::on(&mut request);
     let connection = connection.clone();
     tokio::spawn(async move {
@@ -69,6 +74,20 @@ pub(crate) async fn open(
         }
     });
     serve::full(Response::default())
+}
+
+/// Whether the bottle may have a tunnel to this host: one that needs a new certificate costs CPU.
+fn may_name(gateway: &Gateway, party: &Party, target: &Target) -> bool {
+    let bottle = &party.bottle.key;
+    gateway.leaves.has(bottle, &target.host) || gateway.new_names.admit(bottle)
+}
+
+fn too_many_names(gateway: &Gateway, target: &Target) -> Refusal {
+    let most = gateway.budget.new_names_per_second;
+    Refusal::new(Reason::Rate, format!("the bottle opens tunnels to more than {most} new names a second"))
+        .limit(u64::from(most), "limits.new_names_per_second")
+        .host(target.host.to_string())
+        .hint("wait a second, and open tunnels to fewer names at a time")
 }
 
 fn parse(request: &Request<Incoming>) -> Result<Target, Refusal> {
@@ -96,6 +115,9 @@ fn decide(connection: &Connection, party: &Party, target: &Target) -> Intent {
     }
     match book.policy_or_nothing(&party.bottle).host(target) {
         HostVerdict::Passthrough(target, route) => {
+            if let Some(refusal) = connection.gateway.cut_offs.refusal(&party.bottle.key) {
+                return refused(refusal.host(target.host.to_string()));
+            }
             let exchange = Exchange::for_tunnel(connection, &party.bottle, &book, &target, &route);
             match exchange::scan_host(&exchange, &route) {
                 None => Intent::Splice(target, exchange),

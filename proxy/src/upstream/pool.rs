@@ -24,6 +24,7 @@ use super::exchange::{Outgoing, RequestBody};
 use super::head::Address;
 use crate::identity::BottleKey;
 use crate::target::Target;
+use crate::unread::Unread;
 
 mod state;
 
@@ -71,8 +72,17 @@ pub(super) struct Entry<B: RequestBody> {
 
 /// A connection to use for one exchange.
 pub(super) enum Lease<B: RequestBody> {
-    Http1 { connection: Http1<B>, visit: Visit<B>, reused: bool },
-    Http2 { sender: http2::SendRequest<Outgoing<B>>, stream: StreamPlace<B>, reused: bool },
+    Http1 {
+        connection: Http1<B>,
+        visit: Visit<B>,
+        reused: bool,
+    },
+    Http2 {
+        sender: http2::SendRequest<Outgoing<B>>,
+        unread: Arc<Unread>,
+        stream: StreamPlace<B>,
+        reused: bool,
+    },
 }
 
 /// What a claim leads to.
@@ -364,11 +374,11 @@ impl<B: RequestBody> Dialling<B> {
     /// Everybody may use the connection.
     pub(super) fn found_http2(mut self, connection: Http2<B>) -> Lease<B> {
         self.over = true;
-        let sender = connection.sender.clone();
+        let (sender, unread) = (connection.sender.clone(), connection.unread.clone());
         let number = lock(&self.visit.entry.state).found_http2(connection);
         self.visit.entry.changed.notify_waiters();
         let stream = StreamPlace { visit: self.visit.again(), connection: number };
-        Lease::Http2 { sender, stream, reused: false }
+        Lease::Http2 { sender, unread, stream, reused: false }
     }
 
     /// Everybody who waits fails with this error.
