@@ -22,7 +22,7 @@ async def download(proxy, port, host, context, together, open_ones):
         await reader.readuntil(b"\r\n\r\n")
         await writer.start_tls(context, server_hostname=host)
         writer.write(f"GET /big/64 HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
-    return b" 200 " in await reader.readuntil(b"\r\n")
+    return await reader.readuntil(b"\r\n")
 
 
 async def main():
@@ -37,7 +37,10 @@ async def main():
         if not new:
             break
         done |= new
-    print(sum(1 for one in done if not one.exception() and one.result()), flush=True)
+    for one in done:
+        if one.exception() or b" 200 " not in one.result():
+            print("crowd:", repr(one.exception()) if one.exception() else one.result(), file=sys.stderr)
+    print(sum(1 for one in done if not one.exception() and b" 200 " in one.result()), flush=True)
     # Whoever asked looks at the gateway now, while all stand.
     await asyncio.to_thread(sys.stdin.readline)
     for writer in open_ones:
