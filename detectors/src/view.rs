@@ -14,6 +14,7 @@ mod escape;
 mod events;
 mod gate;
 mod git;
+mod magic;
 mod map;
 mod marks;
 mod node;

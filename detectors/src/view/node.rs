@@ -9,8 +9,8 @@ use super::marks::Marks;
 use super::packs::Packs;
 use super::runs::Runs;
 use super::text::Text;
-use super::{Cx, Sighting, ViewPath};
-use crate::finding::{Event, Progress};
+use super::{Cx, Sighting, ViewPath, magic};
+use crate::finding::{Cap, Event, Progress};
 use crate::rule::RuleId;
 use crate::scanner::Scanner;
 use crate::set::{RuleSet, Selection};
@@ -119,6 +119,9 @@ impl Node {
         let own = self.look(cx, chunk, marks.has_special().then_some(&mut spans));
         spans.settle();
         let bytes = self.scanner.bytes(chunk);
+        if let Some(start) = magic::opaque(bytes) {
+            cx.see(Event::Opaque { start, cap: Cap::Method });
+        }
         let input = Input { bytes, marks: &marks, spans: &spans, over: false, depth: self.depth };
         self.text.push(cx, &input, &self.recent, &mut self.told);
         self.runs.push(cx, &input, &mut self.told);
@@ -155,7 +158,10 @@ impl Node {
         let opens = cx.limits.depth > 0 && {
             let bytes = self.scanner.bytes(text);
             let marks = Marks::new(cx.rules.lookup, bytes);
-            marks.has_special() || Runs::new(0).would_open(&marks, bytes) || Events::would_open(text)
+            marks.has_special()
+                || Runs::new(0).would_open(&marks, bytes)
+                || Events::would_open(text)
+                || magic::opaque(bytes).is_some()
         };
         if !opens {
             self.whole_as_it_is(cx, text);

@@ -214,6 +214,28 @@ fn events_are_held_for_what_is_evident_alone() {
 }
 
 #[test]
+fn what_cannot_be_undone_is_told_where_a_stream_begins_with_it() {
+    let rules = rules();
+    let xz = b"\xfd7zXZ\0\0\x04\xe6\xd6\xb4\x46";
+    let cases: [(Vec<u8>, &[&str]); 6] = [
+        (xz.to_vec(), &[" Method"]),
+        (b"age-encryption.org/v1\n-> X25519 ".to_vec(), &[" Method"]),
+        (gzip(xz), &["gzip Method"]),
+        (
+            base64(&[&b"-----BEGIN PGP MESSAGE-----\n\n"[..], &[b'A'; 80]].concat()).into_bytes(),
+            &["base64 Method"],
+        ),
+        ([b"in a program ", &xz[..]].concat(), &[]),
+        (b"7z and Rar! and BZh91".to_vec(), &[]),
+    ];
+    for (body, expected) in cases {
+        let seen = scan_every_way(&rules, &body);
+        let shown: Vec<String> = seen.iter().map(|(view, what, ..)| format!("{view} {what}")).collect();
+        assert_eq!(shown, expected, "{}", body.escape_ascii());
+    }
+}
+
+#[test]
 fn a_pack_that_breaks_is_told() {
     let rules = rules();
     let mut pack = git_pack(&[b"some text", b"and more of it"]);
