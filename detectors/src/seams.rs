@@ -5,25 +5,20 @@
 
 use std::collections::HashSet;
 
-use crate::byteset::ByteSet;
+use crate::byteset::{BytePairs, ByteSet};
 use crate::compiled::Compiled;
 use crate::stage::{Needle, Text};
-
-/// Bytes side by side, as a number.
-fn number(bytes: &[u8]) -> u32 {
-    bytes.iter().fold(0, |number, byte| number << 8 | u32::from(*byte))
-}
 
 /// See the module.
 pub(crate) struct Seams {
     /// Pairs that stand side by side in a literal.
-    pairs: HashSet<u32>,
+    pairs: BytePairs,
     /// Three in a row, of literals that have as many.
-    triples: HashSet<u32>,
+    triples: HashSet<[u8; 3]>,
     /// Literals of two bytes.
-    short: HashSet<u32>,
+    short: BytePairs,
     /// The first two bytes of anchors.
-    first: HashSet<u32>,
+    first: BytePairs,
     /// Bytes of literals.
     literal: ByteSet,
     /// Bytes that are telling wherever they stand: letters and digits, and what stands in classes and heads.
@@ -33,10 +28,10 @@ pub(crate) struct Seams {
 impl Seams {
     pub(crate) fn new(needles: &[Needle], rules: &[Compiled]) -> Self {
         let mut all = Self {
-            pairs: HashSet::new(),
+            pairs: BytePairs::default(),
             triples: HashSet::new(),
-            short: HashSet::new(),
-            first: HashSet::new(),
+            short: BytePairs::default(),
+            first: BytePairs::default(),
             literal: ByteSet::default(),
             telling: ByteSet::default(),
         };
@@ -56,15 +51,17 @@ impl Seams {
     }
 
     fn add_literal(&mut self, literal: &[u8]) {
-        self.pairs.extend(literal.windows(2).map(number));
-        self.triples.extend(literal.windows(3).map(number));
+        literal.windows(2).for_each(|pair| self.pairs.insert(pair[0], pair[1]));
+        self.triples.extend(literal.windows(3).filter_map(|three| three.first_chunk().copied()));
         literal.iter().for_each(|byte| self.literal.insert_range(*byte, *byte));
         match literal {
-            [_, _] => self.short.extend([number(literal)]),
+            [first, second] => self.short.insert(*first, *second),
             [only] => self.telling.insert_range(*only, *only),
             _ => {}
         }
-        self.first.extend(literal.windows(2).take(1).map(number));
+        if let [first, second, ..] = literal {
+            self.first.insert(*first, *second);
+        }
     }
 
     fn add_classes(&mut self, sets: &[ByteSet]) {
@@ -72,7 +69,7 @@ impl Seams {
             self.telling = self.telling.union(set);
         }
         if let [first, second, ..] = sets {
-            first.iter().for_each(|byte| self.first.extend(second.iter().map(|next| number(&[byte, next]))));
+            self.first.insert_all(first, second);
         }
     }
 
@@ -81,26 +78,33 @@ impl Seams {
         self.telling.contains(byte)
     }
 
+    /// The bytes of literals.
+    pub(crate) fn literal(&self) -> &ByteSet {
+        &self.literal
+    }
+
     /// Whether the byte stands in a literal.
     pub(crate) fn is_literal(&self, byte: u8) -> bool {
         self.literal.contains(byte)
     }
 
-    /// Whether these stand side by side in a literal. Of two, that is worth little.
-    pub(crate) fn join(&self, bytes: &[u8]) -> bool {
-        match bytes.len() {
-            2 => self.pairs.contains(&number(bytes)),
-            _ => self.triples.contains(&number(bytes)),
-        }
+    /// Whether these stand side by side in a literal, which is worth little.
+    pub(crate) fn join(&self, first: u8, second: u8) -> bool {
+        self.pairs.contains(first, second)
+    }
+
+    /// Whether these three stand side by side in a literal.
+    pub(crate) fn join_three(&self, three: &[u8; 3]) -> bool {
+        self.join(three[0], three[1]) && self.join(three[1], three[2]) && self.triples.contains(three)
     }
 
     /// Whether these two are a whole literal.
     pub(crate) fn are_literal(&self, first: u8, second: u8) -> bool {
-        self.short.contains(&number(&[first, second]))
+        self.short.contains(first, second)
     }
 
     /// Whether an anchor begins with these two.
     pub(crate) fn begins(&self, first: u8, second: u8) -> bool {
-        self.first.contains(&number(&[first, second]))
+        self.first.contains(first, second)
     }
 }

@@ -9,7 +9,8 @@ use crate::error::{BuildError, Reason};
 use crate::limits::BuildLimits;
 use crate::rule::{Rule, RuleId, RuleInfo};
 use crate::seams::Seams;
-use crate::stage::{self, CLASSES_MAX, Lookup, Needle, Stage, StageKind, Text};
+use crate::stage::{self, CLASSES_MAX, Lookup, Needle, PairFlags, Stage, StageKind, Text};
+use crate::view;
 use crate::window::Window;
 
 /// Gathers rules and builds them.
@@ -115,19 +116,16 @@ impl<'a> Build<'a> {
             return Err(self.errors);
         }
         let (needles, anchors) = needles(&self.rules);
+        let seams = Seams::new(&needles, &self.rules);
         match stage::build(kind, &needles) {
             Ok(stage) => Ok(RuleSet {
-                seams: Seams::new(&needles, &self.rules),
+                marks: Box::new(view::flags(seams.literal())),
+                seams,
                 lookup: Lookup::best(),
                 look_behind: self.rules.iter().map(Compiled::look_behind).max().unwrap_or(0),
                 reach: self.rules.iter().map(Compiled::reach).max().unwrap_or(0),
                 longest: self.rules.iter().map(|rule| rule.max_length as usize).max().unwrap_or(0),
-                heads: (0u16..)
-                    .map(RuleId)
-                    .zip(&self.rules)
-                    .filter(|(_, r)| r.head.is_some())
-                    .map(|(id, _)| id)
-                    .collect(),
+                heads: heads(&self.rules),
                 rules: self.rules,
                 ids: self.ids,
                 stage,
@@ -141,6 +139,16 @@ impl<'a> Build<'a> {
             }
         }
     }
+}
+
+/// See [`RuleSet::heads`].
+fn heads(rules: &[Compiled]) -> Box<[Vec<RuleId>]> {
+    let ending_with = |byte: u8| {
+        let rules = (0u16..).map(RuleId).zip(rules);
+        let ends = rules.filter(|(_, rule)| rule.head.as_ref().is_some_and(|head| head.may_end_with(byte)));
+        ends.map(|(id, _)| id).collect()
+    };
+    (0..=u8::MAX).map(ending_with).collect()
 }
 
 /// All anchors, each once, and by anchor the rules that start from it.
@@ -194,10 +202,11 @@ pub struct RuleSet {
     anchors: Vec<Starts>,
     /// What a byte put in the place of others may mean.
     pub(crate) seams: Seams,
-    /// How views look for where they open.
+    /// How views look for where they open, and what they look for.
     pub(crate) lookup: Lookup,
-    /// Rules with a head.
-    pub(crate) heads: Vec<RuleId>,
+    pub(crate) marks: Box<PairFlags>,
+    /// By byte: the rules of which a head, or a head and part of an anchor, may end with it.
+    heads: Box<[Vec<RuleId>]>,
     /// Bytes that a stream's window keeps at rest.
     pub(crate) reach: usize,
     /// Bytes of the longest match of any rule.
@@ -285,6 +294,11 @@ impl RuleSet {
 
     pub(crate) fn compiled(&self, rule: RuleId) -> &Compiled {
         &self.rules[rule.index()]
+    }
+
+    /// The rules of which a head, or a head and part of an anchor, may end with this byte.
+    pub(crate) fn heads_ending_with(&self, byte: u8) -> impl Iterator<Item = RuleId> + '_ {
+        self.heads.get(usize::from(byte)).into_iter().flatten().copied()
     }
 
     pub(crate) fn starts(&self, anchor: u32) -> &Starts {
