@@ -56,11 +56,12 @@ limits! {
     h1_buffer_bytes: bytes(usize) = 64 * KIB, in 8 * KIB, to MIB;
     /// Bytes of trailers.
     trailer_bytes: bytes(usize) = 16 * KIB, in KIB, to MIB;
-    /// HTTP/2: bytes that a peer may send on one stream before we read them.
-    h2_stream_window_bytes: bytes(u32) = 256 * KIB, in 16 * KIB, to 16 * MIB;
+    /// HTTP/2: bytes that a peer may send on one stream before we read them; over a distance a stream is no faster than
+    /// this for each round trip.
+    h2_stream_window_bytes: bytes(u32) = 512 * KIB, in 16 * KIB, to 16 * MIB;
     /// HTTP/2: bytes that a peer may send on one connection before we read them; small windows end connections that
     /// carry many tiny frames.
-    h2_connection_window_bytes: bytes(u32) = MIB, in 64 * KIB, to 64 * MIB;
+    h2_connection_window_bytes: bytes(u32) = 2 * MIB, in 64 * KIB, to 64 * MIB;
     /// HTTP/2: streams open at once on a connection.
     h2_streams: count(u32) = 128, in 1, to 1024;
     /// HTTP/2: bytes of the largest frame we accept.
@@ -77,6 +78,11 @@ limits! {
     // Memory. What a budget is too small for is lowered to a part of it: `check --memory` prints what is in effect.
     /// Time that a connection, an exchange or a decoder waits for memory; then it is refused.
     admission_timeout: time(Duration) = 30 * SECOND, in 100 * MS, to 10 * MINUTE;
+    /// Bytes that a client has to take or to send in `slow_peer_time` while its exchange waits for nothing else, once
+    /// others wait for memory; else its connection is closed.
+    slow_peer_bytes: bytes(u64) = 16 * KIB, in 1, to 16 * MIB;
+    /// Time for that.
+    slow_peer_time: time(Duration) = 20 * SECOND, in 100 * MS, to HOUR;
     /// Memory that one bottle may hold, at most all that the budget leaves.
     memory_per_bottle: bytes(u64) = 64 * GIB, in MIB, to 64 * GIB;
     /// Exchanges of one bottle at once.
@@ -192,6 +198,17 @@ limits! {
     /// Bytes of all detectors' compiled automata.
     detectors_bytes: bytes(usize) = 32 * MIB, in MIB, to GIB;
 
+    /// Known values of all `secrets` together.
+    secrets: count(usize) = 10_000, in 1, to 16_000;
+    /// Bytes of one known value.
+    secret_bytes: bytes(usize) = 4 * KIB, in 64, to 32 * KIB;
+    /// Refusals for known values of one bottle in `secret_hits_window` after which it is cut off.
+    secret_hits: count(usize) = 5, in 1, to 1000;
+    /// The time in which they are counted.
+    secret_hits_window: time(Duration) = 10 * MINUTE, in SECOND, to DAY;
+    /// How long a bottle is cut off that hits known values again and again: every request of it is answered with 429.
+    secret_cut_off: time(Duration) = 10 * MINUTE, in SECOND, to 7 * DAY;
+
     // Refusals.
     /// Requests a second of one bottle; those beyond are answered with 429.
     requests_per_second: count(u32) = 100_000, in 1, to 10_000_000;
@@ -201,6 +218,8 @@ limits! {
     refusal_drain_timeout: time(Duration) = 30 * SECOND, in 100 * MS, to 10 * MINUTE;
     /// Refusals a second that a bottle is answered inside the tunnel; beyond, the tunnel itself is refused.
     refusals_per_second: count(u32) = 20, in 1, to 10_000;
+    /// Names a second for which a bottle's tunnels need a new certificate; those beyond are answered with 429.
+    new_names_per_second: count(u32) = 1000, in 1, to 1_000_000;
     /// Refusals that a bottle can look up afterwards.
     blocks_remembered: count(usize) = 50, in 1, to 1000;
 

@@ -41,6 +41,8 @@ pub enum Cap {
     Window,
     /// A compressed stream expands more than allowed.
     Ratio,
+    /// There was no memory to inflate a compressed stream in.
+    Memory,
     /// It is encrypted, or compressed in a way that cannot be undone here.
     Method,
 }

@@ -7,6 +7,7 @@ use std::collections::HashSet;
 
 use crate::byteset::{BytePairs, ByteSet};
 use crate::compiled::Compiled;
+use crate::known::KnownSet;
 use crate::stage::{Needle, Text};
 
 /// See the module.
@@ -21,18 +22,21 @@ pub(crate) struct Seams {
     first: BytePairs,
     /// Bytes of literals.
     literal: ByteSet,
+    /// Those, and the bytes of known values beside such as are neither letters nor digits.
+    hideable: ByteSet,
     /// Bytes that are telling wherever they stand: letters and digits, and what stands in classes and heads.
     telling: ByteSet,
 }
 
 impl Seams {
-    pub(crate) fn new(needles: &[Needle], rules: &[Compiled]) -> Self {
+    pub(crate) fn new(needles: &[Needle], rules: &[Compiled], known: &KnownSet) -> Self {
         let mut all = Self {
             pairs: BytePairs::default(),
             triples: HashSet::new(),
             short: BytePairs::default(),
             first: BytePairs::default(),
             literal: ByteSet::default(),
+            hideable: ByteSet::default(),
             telling: ByteSet::default(),
         };
         for (first, last) in [(b'0', b'9'), (b'A', b'Z'), (b'a', b'z')] {
@@ -47,6 +51,12 @@ impl Seams {
         for head in rules.iter().filter_map(|rule| rule.head.as_ref()) {
             all.telling = all.telling.union(&head.bytes());
         }
+        for joint in known.joints() {
+            joint.windows(2).for_each(|pair| all.pairs.insert(pair[0], pair[1]));
+            all.triples.extend(joint.first_chunk::<3>().copied());
+            joint.iter().for_each(|byte| all.hideable.insert_range(*byte, *byte));
+        }
+        all.hideable = all.hideable.union(&all.literal);
         all
     }
 
@@ -78,9 +88,9 @@ impl Seams {
         self.telling.contains(byte)
     }
 
-    /// The bytes of literals.
-    pub(crate) fn literal(&self) -> &ByteSet {
-        &self.literal
+    /// The bytes that may stand before one which hides what is behind it, beside those of the base64 alphabet.
+    pub(crate) fn hideable(&self) -> &ByteSet {
+        &self.hideable
     }
 
     /// Whether the byte stands in a literal.

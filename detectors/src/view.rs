@@ -11,7 +11,10 @@
 //! Place in the path: a [`ViewScanner`] stands where a [`Scanner`](crate::Scanner) would, one for each body or field.
 
 mod escape;
+mod events;
 mod gate;
+mod git;
+mod magic;
 mod map;
 mod marks;
 mod node;
@@ -26,6 +29,7 @@ use std::fmt;
 use std::sync::Arc;
 
 pub(crate) use self::marks::flags;
+pub(crate) use self::node::BACK;
 use self::node::Node;
 use crate::finding::{Cap, Event, Progress};
 use crate::set::{RuleSet, Selection};
@@ -51,13 +55,26 @@ impl Default for ViewLimits {
     }
 }
 
+/// Grants the memory of decoders inside a stream: what a scan needs beyond its own state.
+pub trait DecoderRoom: Send {
+    /// Takes `bytes` more; false where there are none, and then the decoder is not made.
+    fn take(&mut self, bytes: u64) -> bool;
+
+    /// Gives back `bytes` that one call of [`take`](Self::take) took.
+    fn give_back(&mut self, bytes: u64);
+}
+
 /// One encoding that a view has undone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ViewStep {
     /// Base64 or base64url, at any alignment, wrapped or not.
     Base64,
+    /// The deltas of server-sent events, joined.
+    Events,
     /// Fullwidth forms of ASCII.
     Fullwidth,
+    /// The objects of a Git pack.
+    Git,
     /// A gzip member.
     Gzip,
     /// Hex digits.
@@ -87,7 +104,9 @@ impl ViewStep {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Base64 => "base64",
+            Self::Events => "events",
             Self::Fullwidth => "fullwidth",
+            Self::Git => "git",
             Self::Gzip => "gzip",
             Self::Hex => "hex",
             Self::Html => "html",
@@ -170,10 +189,22 @@ struct Cx<'a> {
     streams: &'a mut usize,
     /// Bytes that views have yielded.
     decoded: &'a mut u64,
+    room: Option<&'a mut (dyn DecoderRoom + 'static)>,
     found: &'a mut Vec<Sighting>,
 }
 
 impl Cx<'_> {
+    /// Takes the memory of a decoder; false where there is none.
+    fn take_room(&mut self, bytes: u64) -> bool {
+        self.room.as_mut().is_none_or(|room| room.take(bytes))
+    }
+
+    fn give_room_back(&mut self, bytes: u64) {
+        if let Some(room) = &mut self.room {
+            room.give_back(bytes);
+        }
+    }
+
     fn see(&mut self, event: Event) {
         self.found.push(Sighting { event, view: ViewPath::default(), text: None });
     }
@@ -200,13 +231,21 @@ pub struct ViewScanner {
     node: Node,
     streams: usize,
     decoded: u64,
+    room: Option<Box<dyn DecoderRoom>>,
 }
 
 impl ViewScanner {
     /// A scan at the start of a stream.
     pub fn new(rules: Arc<RuleSet>, selection: Arc<Selection>, limits: ViewLimits) -> Self {
         let node = Node::new(&rules, &selection, 0, 0, &[]);
-        Self { rules, selection, limits, node, streams: 0, decoded: 0 }
+        Self { rules, selection, limits, node, streams: 0, decoded: 0, room: None }
+    }
+
+    /// The same scan with its decoders' memory taken from `room`; where there is none, what they would have decoded is
+    /// [`Event::Opaque`]. Without it they take what they need.
+    #[must_use]
+    pub fn with_room(self, room: Box<dyn DecoderRoom>) -> Self {
+        Self { room: Some(room), ..self }
     }
 
     /// Bytes pushed so far.
@@ -259,6 +298,7 @@ impl ViewScanner {
             limits: &self.limits,
             streams: &mut self.streams,
             decoded: &mut self.decoded,
+            room: self.room.as_deref_mut(),
             found,
         };
         (&mut self.node, cx)

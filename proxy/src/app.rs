@@ -21,18 +21,21 @@ use tokio::sync::{Semaphore, watch};
 
 pub(crate) use self::book::RuleBook;
 use self::book::retired;
+pub(crate) use self::memory::leave_room_for;
 use crate::audit::Audit;
 use crate::bars::Bars;
-use crate::budget::{self, Admission, Budget, Memory, Sockets};
+use crate::budget::{self, Admission, Budget, Memory, Reservation, Sockets};
 use crate::channel::Texts;
 use crate::http::blocks::Blocks;
+use crate::http::cut_off::CutOffs;
 use crate::http::exchange::RequestBody;
+use crate::http::holders::Weaks;
 use crate::http::rate::Rate;
 use crate::identity::{Bottle, BottleKey, Entry, IdentityTable, Overlap};
 use crate::isolation;
 use crate::journal::Journal;
 use crate::leases::{Bottles, Leases};
-use crate::listen::PlaceCounts;
+use crate::listen::{Connection, PlaceCounts};
 use crate::probe::Probe;
 use crate::telemetry::{BodyCounters, Metrics};
 use crate::tls::{Authority, AuthorityError, Leaves};
@@ -61,7 +64,10 @@ pub(crate) struct Gateway {
     pub(crate) budget: Budget,
     pub(crate) requests: Rate,
     pub(crate) refusals: Rate,
+    pub(crate) new_names: Rate,
     pub(crate) blocks: Blocks,
+    /// Bottles that hit known values again and again.
+    pub(crate) cut_offs: CutOffs,
     /// How much memory there is and what things cost, and who holds it.
     pub(crate) memory: Memory,
     pub(crate) admission: Arc<Admission>,
@@ -69,6 +75,8 @@ pub(crate) struct Gateway {
     /// Places for HTTP/2 streams that wait for memory and can already send.
     pub(crate) waiting_streams: Semaphore,
     pub(crate) places: Arc<PlaceCounts>,
+    /// Those that are open.
+    pub(crate) connections: Weaks<Connection>,
     pub(crate) request_bytes: BodyCounters,
     pub(crate) response_bytes: BodyCounters,
     pub(crate) proxy_address: SocketAddr,
@@ -115,16 +123,17 @@ impl Gateway {
     }
 
     /// Puts new rules in force for whatever begins from now on. A configured bottle that is gone ends when its connections
-    /// have had `limits.reload_grace`.
+    /// have had `limits.reload_grace`. `room` is what the old rules take, which running exchanges need still.
     ///
     /// # Errors
     /// A configured bottle that claims the source of a lease or of the control socket; nothing has changed then.
-    pub(crate) fn swap(self: &Arc<Self>, book: RuleBook) -> Result<(), Overlap> {
+    pub(crate) fn swap(self: &Arc<Self>, book: RuleBook, room: Reservation) -> Result<(), Overlap> {
         let old = {
             let guests = self.guests();
             self.identify(&book, &guests)?;
             self.book.send_replace(Arc::new(book))
         };
+        old.keep(room);
         let gone = retired(&old.bottles, &self.book().bottles);
         if !gone.is_empty() {
             let gateway = self.clone();
@@ -258,6 +267,7 @@ impl Bottles for Gateway {
         self.upstreams.forget(&bottle.key);
         self.leaves.forget(&bottle.key);
         self.blocks.forget(&bottle.key);
+        self.cut_offs.forget(&bottle.key);
     }
 }
 
@@ -292,7 +302,7 @@ impl Gateway {
         let config = &Config { limits: memory.lowered(unlowered), ..config.clone() };
         let budget = Budget::new(&config.limits);
         let admission = Admission::new(memory.terms(), config.limits.admission_timeout);
-        let sockets = budget::sockets(&config.limits, unlowered, &admission);
+        let sockets = budget::sockets(&config.limits, unlowered, &admission, &memory);
         if config.listen.isolation == Isolation::Required {
             isolation::check(Path::new("/proc/sys/net"))
                 .map_err(|error| BuildError::new("listen.isolation", error))?;
@@ -324,11 +334,14 @@ impl Gateway {
             leases: Leases::default(),
             requests: Rate::new(budget.requests_per_second, Duration::from_secs(1)),
             refusals: Rate::new(budget.refusals_per_second, Duration::from_secs(1)),
+            new_names: Rate::new(budget.new_names_per_second, Duration::from_secs(1)),
             blocks: Blocks::new(budget.blocks_remembered),
+            cut_offs: CutOffs::new(budget.cut_off),
             memory,
             sockets,
             waiting_streams: Semaphore::new(memory.waiting_streams()),
             admission,
+            connections: Weaks::default(),
             places: PlaceCounts::new(budget.connections, budget.connections_per_bottle),
             request_bytes: BodyCounters::new(&metrics, "request"),
             response_bytes: BodyCounters::new(&metrics, "response"),

@@ -21,9 +21,13 @@ pub(crate) use self::admission::{Admission, NoMemory, Reservation};
 pub(crate) use self::ledger::Kind;
 #[cfg(test)]
 pub(crate) use self::ledger::Terms;
-pub(crate) use self::memory::{INFLATE_BYTES, Memory, Source, WINDOW_TABLES_BYTES, resident_own};
-pub(crate) use self::sockets::{Sizes, Sockets};
+pub(crate) use self::memory::{
+    INFLATE_BYTES, Memory, Source, WINDOW_TABLES_BYTES, resident_of, resident_own,
+};
+pub(crate) use self::sockets::{Sizes, Sockets, Windows};
 use crate::audit::AuditLimits;
+use crate::http::cut_off;
+use crate::http::holders::Pace;
 use crate::http::upload::DrainLimits;
 use crate::inspect::InspectLimits;
 use crate::tls::{AuthoritySettings, HelloLimits, LeafSettings};
@@ -78,11 +82,15 @@ pub(crate) struct Budget {
     pub(crate) exchange_idle_timeout: Duration,
     pub(crate) half_closed_timeout: Duration,
     pub(crate) admin_connections: usize,
+    pub(crate) pace: Pace,
     pub(crate) connections: usize,
     pub(crate) connections_per_bottle: usize,
     pub(crate) requests_per_second: u32,
     pub(crate) refusals_per_second: u32,
+    pub(crate) new_names_per_second: u32,
     pub(crate) blocks_remembered: usize,
+    /// When bottles that hit known values are cut off.
+    pub(crate) cut_off: cut_off::Terms,
     pub(crate) audit: AuditLimits,
     pub(crate) shutdown_grace: Duration,
     pub(crate) reload_grace: Duration,
@@ -120,11 +128,18 @@ impl Budget {
             exchange_idle_timeout: limits.exchange_idle_timeout,
             half_closed_timeout: limits.half_closed_timeout,
             admin_connections: limits.admin_connections,
+            pace: Pace { bytes: limits.slow_peer_bytes, time: limits.slow_peer_time },
             connections: limits.connections,
             connections_per_bottle: limits.connections_per_bottle,
             requests_per_second: limits.requests_per_second,
             refusals_per_second: limits.refusals_per_second,
+            new_names_per_second: limits.new_names_per_second,
             blocks_remembered: limits.blocks_remembered,
+            cut_off: cut_off::Terms {
+                hits: limits.secret_hits,
+                window: limits.secret_hits_window,
+                cut_off: limits.secret_cut_off,
+            },
             audit: AuditLimits {
                 file_bytes: limits.findings_file_bytes,
                 files: limits.findings_files,
@@ -185,10 +200,18 @@ fn inspect(limits: &Limits) -> InspectLimits {
 }
 
 /// What connections are told, in a gateway with this ledger: `limits` as the budget lowers them, and as they stand.
-pub(crate) fn sockets(limits: &Limits, unlowered: &Limits, admission: &Arc<Admission>) -> Sockets {
+pub(crate) fn sockets(
+    limits: &Limits,
+    unlowered: &Limits,
+    admission: &Arc<Admission>,
+    memory: &Memory,
+) -> Sockets {
     Sockets {
+        budget: memory.budget,
         tight: Sizes::of(limits),
         ample: Sizes::of(unlowered),
+        narrow: Windows::of(limits),
+        wide: Windows::of(unlowered),
         receive_bytes: limits.socket_receive_bytes,
         admission: admission.clone(),
     }
@@ -199,6 +222,8 @@ pub(crate) fn detectors(limits: &Limits) -> BuildLimits {
     BuildLimits {
         automaton_bytes: limits.detector_automaton_bytes,
         automata_bytes: limits.detectors_bytes,
+        known_values: limits.secrets,
+        known_bytes: limits.secret_bytes,
         ..BuildLimits::default()
     }
 }
@@ -226,9 +251,9 @@ pub(crate) fn upstream(config: &Config, listeners: &[SocketAddr], sockets: Socke
             header_bytes: limits.header_bytes,
             headers: limits.header_count,
             portions: Sizes::of(limits).portions,
-            sockets: Some(sockets),
+            sockets: Some(sockets.clone()),
         },
-        http2: upstream_http2(limits),
+        http2: upstream_http2(limits, sockets),
         pool: PoolSettings {
             idle_timeout: limits.upstream_idle_timeout,
             idle_connections: limits.upstream_idle_connections,
@@ -272,10 +297,10 @@ fn upstream_tls(config: &Config, sockets: &Sockets) -> UpstreamTlsSettings {
     }
 }
 
-fn upstream_http2(limits: &Limits) -> Http2Settings {
+fn upstream_http2(limits: &Limits, sockets: Sockets) -> Http2Settings {
     Http2Settings {
-        stream_window_bytes: limits.h2_stream_window_bytes,
-        connection_window_bytes: limits.h2_connection_window_bytes,
+        windows: Windows::of(limits),
+        sockets: Some(sockets),
         streams: limits.h2_streams as usize,
         frame_bytes: limits.h2_frame_bytes,
         header_list_bytes: limits.h2_header_list_bytes,

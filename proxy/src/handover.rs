@@ -36,6 +36,8 @@ pub(crate) struct Terms {
     pub(crate) probe_token: String,
     /// The supervisor's process id: the worker ends with it.
     pub(crate) supervisor: u32,
+    /// The workers before it that have not ended, by process id: their memory is not to be had.
+    pub(crate) before: Vec<u32>,
     /// Whether to say on standard output what runs.
     pub(crate) announce: bool,
 }
@@ -124,6 +126,7 @@ mod tests {
                 admin: (Ipv4Addr::LOCALHOST, 9190).into(),
                 probe_token: "token".into(),
                 supervisor: 1,
+                before: vec![7],
                 announce: true,
             };
             let [config, journal] = ["config", "journal"].map(|text| {
@@ -151,6 +154,7 @@ mod tests {
             admin: (Ipv4Addr::LOCALHOST, 1).into(),
             probe_token: String::new(),
             supervisor: 1,
+            before: vec![7],
             announce: false,
         };
         let file = tempfile::tempfile().expect("a file");

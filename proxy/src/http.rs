@@ -2,8 +2,10 @@
 
 mod allowlist;
 pub(crate) mod blocks;
+pub(crate) mod cut_off;
 pub(crate) mod exchange;
 pub(crate) mod head;
+pub(crate) mod holders;
 pub(crate) mod internal;
 pub(crate) mod presence;
 pub(crate) mod rate;

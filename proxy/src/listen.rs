@@ -11,10 +11,12 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use crate::app::Gateway;
 use crate::budget::{Kind, NoMemory, Reservation};
+use crate::http::exchange::Exchange;
+use crate::http::holders::Weaks;
 use crate::http::refusal::{Reason, Refusal};
 use crate::http::serve;
 use crate::identity::{Bottle, BottleKey, Closing};
@@ -41,6 +43,9 @@ pub(crate) struct Connection {
     _places: Option<Places>,
     /// Its memory, once it has some.
     memory: OnceLock<Reservation>,
+    /// Those that run on it.
+    pub(crate) exchanges: Weaks<Exchange>,
+    stop: Notify,
     _up: Up,
 }
 
@@ -94,9 +99,12 @@ fn begin(stream: TcpStream, peer: SocketAddr, gateway: &Arc<Gateway>, drain: &wa
         closing,
         _places: places,
         memory: OnceLock::new(),
+        exchanges: Weaks::default(),
+        stop: Notify::new(),
         _up: Up::new(gateway.metrics.connections.with_label_values(&["downstream"])),
     };
     let connection = Arc::new(connection);
+    gateway.connections.note(&connection);
     tokio::spawn(async move { connection.while_open(admit(stream, connection.clone())).await });
 }
 
@@ -162,16 +170,29 @@ impl Connection {
         known.1.clone()
     }
 
-    /// Drives `work` as long as its bottle lives and is not cut off: it takes its connections with it.
+    /// Closes it, whatever runs on it.
+    pub(crate) fn stop(&self) {
+        // Whoever drives it, the tunnel inside it too; or who will.
+        self.stop.notify_waiters();
+        self.stop.notify_one();
+    }
+
+    /// Drives `work` as long as its bottle lives and is not cut off, for it takes its connections with it, and until the
+    /// connection is stopped.
     pub(crate) async fn while_open(&self, work: impl Future<Output = ()>) {
-        match self.closing.clone() {
-            None => work.await,
+        let closing = self.closing.clone();
+        let closed = async {
+            match closing {
+                Some(closing) => closing.due().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
             // What closed it between the look-up and here is seen before anything is read.
-            Some(closing) => tokio::select! {
-                biased;
-                () = closing.due() => {}
-                () = work => {}
-            },
+            () = closed => {}
+            () = self.stop.notified() => {}
+            () = work => {}
         }
     }
 }

@@ -159,8 +159,8 @@ impl Keeper {
     /// Starts a worker.
     async fn start(&mut self, announce: bool) -> io::Result<()> {
         self.next_start = None;
-        let config = self.shared.kept_config();
-        let worker = Arc::new(Worker::start(&self.recipe, announce, &config).await?);
+        let (config, before) = (self.shared.kept_config(), self.shared.workers());
+        let worker = Arc::new(Worker::start(&self.recipe, announce, &config, &before).await?);
         tracing::info!(worker = worker.pid.as_raw_nonzero(), "a worker starts");
         self.shared.add(worker.clone());
         tokio::spawn(attend::attend(self.shared.clone(), worker, self.events.clone()));

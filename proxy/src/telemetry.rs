@@ -46,9 +46,15 @@ const BY_BOTTLE: &[ByBottle] = &[
         labels: &["policy", "verdict"],
     },
     ByBottle { name: "decant_blocks_total", help: "Refusals, by reason.", labels: &["reason"] },
+    ByBottle {
+        name: "decant_secret_cut_offs_total",
+        help: "Times that a bottle was cut off because it hit known values again and again.",
+        labels: &[],
+    },
 ];
 const EXCHANGES: usize = 0;
 const BLOCKS: usize = 1;
+const CUT_OFFS: usize = 2;
 
 const EXCHANGES_OPEN: Series =
     Series { name: "decant_exchanges_open", help: "Exchanges that have begun and not ended.", labels: &[] };
@@ -223,6 +229,11 @@ impl Metrics {
         self.config_info.with_label_values(&[sha256]).set(1);
     }
 
+    /// How many connections to upstreams are open.
+    pub(crate) fn set_upstream_connections(&self, open: usize) {
+        self.connections.with_label_values(&["upstream"]).set(i64::try_from(open).unwrap_or(i64::MAX));
+    }
+
     /// How many leaf certificates were signed, and how many came out of the cache.
     pub(crate) fn set_leaves(&self, (minted, cached): (u64, u64)) {
         for (result, count) in [("minted", minted), ("cached", cached)] {
@@ -265,6 +276,11 @@ impl Metrics {
     /// Counts one refusal; `bottle` is none where the client is no bottle's.
     pub(crate) fn blocked(&self, bottle: Option<&Bottle>, reason: Reason) {
         self.by_bottle.count(BLOCKS, bottle, &[reason.as_str()]);
+    }
+
+    /// Counts that `bottle` was cut off.
+    pub(crate) fn cut_off(&self, bottle: &Bottle) {
+        self.by_bottle.count(CUT_OFFS, Some(bottle), &[]);
     }
 
     /// Folds the series of a bottle that has ended into those of `other`.

@@ -126,6 +126,11 @@ impl<B: RequestBody> Upstreams<B> {
         self.dialler.guard.reserve(networks);
     }
 
+    /// Connections to upstreams that are open or being made.
+    pub(crate) fn connections(&self) -> usize {
+        self.pool.open()
+    }
+
     /// Drops connections and sessions that are kept for a bottle that has ended. What runs, runs on.
     pub(crate) fn forget(&self, bottle: &BottleKey) {
         self.pool.forget(bottle);
@@ -176,7 +181,7 @@ impl<B: RequestBody> Upstreams<B> {
         let speaks_h2 = stream.speaks_h2();
         let socket = Socket::new(stream, dialling.place());
         let connected = if speaks_h2 {
-            Http2::open(socket, &self.http2).await.map(Connected::Http2)
+            Http2::open(socket, &self.http2, &key.bottle).await.map(Connected::Http2)
         } else {
             Http1::open(socket, &self.http1).await.map(Connected::Http1)
         };

@@ -22,6 +22,7 @@ use self::api::Api;
 use crate::app::Gateway;
 use crate::channel::Texts;
 use crate::handover::{self, Handover};
+use crate::http::holders;
 use crate::journal::Journal;
 use crate::{leases, listen};
 
@@ -76,6 +77,7 @@ impl Serving {
         for listener in proxies {
             tokio::spawn(listen::run(listener, gateway.clone(), drained.clone()));
         }
+        tokio::spawn(holders::watch(Arc::downgrade(gateway), gateway.budget.pace));
         if let Some(socket) = allocator {
             tokio::spawn(leases::follow(gateway.clone(), socket));
         }

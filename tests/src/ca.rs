@@ -64,6 +64,12 @@ impl TestCa {
         &self.pem
     }
 
+    /// The authority's key as PEM, for a proxy that is to sign with it.
+    #[must_use]
+    pub fn key_pem(&self) -> String {
+        self.issuer.key().serialize_pem()
+    }
+
     /// A good certificate for `names` (host names or addresses).
     #[must_use]
     pub fn leaf(&self, names: &[&str]) -> Leaf {

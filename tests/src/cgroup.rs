@@ -54,6 +54,8 @@ const V2: Files = Files {
 pub struct Cgroup {
     folder: PathBuf,
     files: Files,
+    /// Somebody else made it, and removes it.
+    is_foreign: bool,
 }
 
 impl Cgroup {
@@ -69,7 +71,7 @@ impl Cgroup {
             skip(&format!("needs to make a cgroup below {root}: {error}"));
             return None;
         }
-        let group = Self { folder, files };
+        let group = Self { folder, files, is_foreign: false };
         if let Err(error) = fs::write(group.path(files.limit), bytes.to_string()) {
             skip(&format!("needs the memory controller below {root}: {error}"));
             return None;
@@ -81,6 +83,26 @@ impl Cgroup {
         // Kernels without swap accounting have no such file.
         let _absent = fs::write(group.path(files.swap.0), swap.to_string());
         Some(group)
+    }
+
+    /// The group that a container's engine has put the process `pid` in.
+    ///
+    /// # Panics
+    /// Where it is in none that counts memory.
+    #[must_use]
+    pub fn of_process(pid: u32) -> Self {
+        let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("the process lives");
+        let group = |controller: &str| {
+            groups.lines().find_map(|line| {
+                let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
+                controllers.split(',').any(|one| one == controller).then(|| path.trim_start_matches('/'))
+            })
+        };
+        let (root, files, path) = match group("memory") {
+            Some(path) => (V1_ROOT, V1, path),
+            None => (V2_ROOT, V2, group("").expect("a group of version 2")),
+        };
+        Self { folder: Path::new(root).join(path), files, is_foreign: true }
     }
 
     /// A command that starts `program` in the group.
@@ -147,6 +169,8 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        let _still_used = fs::remove_dir(&self.folder);
+        if !self.is_foreign {
+            let _still_used = fs::remove_dir(&self.folder);
+        }
     }
 }

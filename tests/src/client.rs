@@ -154,6 +154,15 @@ impl Client {
         self.handshake(tunnel, name, alpn).await
     }
 
+    /// TLS for `name` with what listens at the proxy's address itself, offering exactly `alpn`.
+    ///
+    /// # Errors
+    /// When the handshake fails.
+    pub async fn direct(&self, name: &str, alpn: &[&str]) -> std::io::Result<TlsStream<Box<dyn Stream>>> {
+        let stream: Box<dyn Stream> = Box::new(self.socket().await);
+        self.handshake(stream, name, alpn).await
+    }
+
     /// TLS for `name` on a stream that is there already.
     ///
     /// # Errors

@@ -6,6 +6,7 @@
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use rustix::fs::{FlockOperation, flock};
@@ -52,6 +53,28 @@ impl Docker {
             build_image();
         }
         Some(engine)
+    }
+
+    /// The image of the programs under test, built as `containers/build` does; `None`, and a word about it, where there
+    /// are none that are static.
+    #[must_use]
+    pub fn image_under_test(&self) -> Option<&'static str> {
+        const TAG: &str = "decant-test:run";
+        let Some(program) = std::env::var_os("DECANT_BIN").map(PathBuf::from) else {
+            skip("needs a static release build: DECANT_BIN names it");
+            return None;
+        };
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
+        let built = Command::new(root.join("containers/build"))
+            .args(["--tag", TAG, "--from"])
+            .arg(program.parent().expect("the folder of the programs"))
+            .output()
+            .expect("containers/build runs");
+        if built.status.success() {
+            return Some(TAG);
+        }
+        skip(&format!("the image is not built: {}", String::from_utf8_lossy(&built.stderr)));
+        None
     }
 
     /// Runs a container with these arguments of `docker run`.

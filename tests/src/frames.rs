@@ -17,10 +17,14 @@ pub const HEADERS: u8 = 1;
 pub const RST_STREAM: u8 = 3;
 /// SETTINGS.
 pub const SETTINGS: u8 = 4;
+/// PING.
+pub const PING: u8 = 6;
 /// GOAWAY.
 pub const GOAWAY: u8 = 7;
 /// WINDOW_UPDATE.
 pub const WINDOW_UPDATE: u8 = 8;
+/// CONTINUATION.
+pub const CONTINUATION: u8 = 9;
 
 /// The flag of a frame that ends its stream.
 pub const END_STREAM: u8 = 1;

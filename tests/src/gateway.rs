@@ -19,6 +19,7 @@ pub use crate::program::{Outcome, binary, run};
 use crate::ca::{TestCa, roots_from_pem};
 use crate::cgroup::Cgroup;
 use crate::client::Client;
+use crate::docker::docker;
 use crate::metrics::Metrics;
 use crate::process::Observed;
 use crate::seed::Seeded;
@@ -28,7 +29,9 @@ mod workers;
 
 pub use machine::plain_get;
 
-use machine::{clock_nanos, collect_files, free_port, indented, printed, spawn_logged};
+use machine::{
+    clock_nanos, collect_files, container_of, engine_run, free_port, indented, printed, spawn_logged,
+};
 
 /// Longest time a gateway may take to be ready.
 const READY_WITHIN: Duration = Duration::from_secs(30);
@@ -58,11 +61,14 @@ pub struct Setup {
     files: Vec<(String, String)>,
     environment: Vec<(String, String)>,
     memory_limit: Option<u64>,
+    image: Option<String>,
 }
 
 /// A running gateway.
 pub struct Gateway {
     child: Child,
+    /// The program itself, where the child only stands for it: in a container.
+    pid: Option<u32>,
     state: TempDir,
     proxy: SocketAddr,
     admin: SocketAddr,
@@ -89,6 +95,7 @@ impl Setup {
             files: Vec::new(),
             environment: Vec::new(),
             memory_limit: None,
+            image: None,
         }
     }
 
@@ -198,6 +205,14 @@ impl Setup {
         self
     }
 
+    /// Starts it in a container of this image, on the host's network: what the engine does with `memory_limit` is what
+    /// holds it then.
+    #[must_use]
+    pub fn image(mut self, image: &str) -> Self {
+        self.image = Some(image.to_owned());
+        self
+    }
+
     /// Starts the gateway and waits until it is ready.
     ///
     /// # Panics
@@ -266,16 +281,26 @@ impl Setup {
         let state = TempDir::new().expect("a temporary folder");
         let config = self.write(state.path());
         let (proxy, admin) = (free_port(seeded), free_port(seeded));
-        let cgroup = self.memory_limit.and_then(Cgroup::limited_to);
-        let mut command =
-            cgroup.as_ref().map_or_else(|| Command::new(binary()), |group| group.command(binary()));
+        let own_limit = self.memory_limit.filter(|_| self.image.is_none());
+        let cgroup = own_limit.and_then(Cgroup::limited_to);
+        let mut command = match (&self.image, &cgroup) {
+            (Some(image), _) => engine_run(image, self.memory_limit, state.path()),
+            (None, Some(group)) => group.command(binary()),
+            (None, None) => Command::new(binary()),
+        };
         command.args(["run", "--config"]).arg(config).arg("--state-dir").arg(state.path().join("state"));
         let listen = if self.everywhere { (Ipv4Addr::UNSPECIFIED, proxy.port()).into() } else { proxy };
         command.args(["--proxy", &listen.to_string(), "--admin", &admin.to_string()]);
         command.envs(self.environment.iter().cloned()).stdin(Stdio::null());
         let child = spawn_logged(&mut command, state.path());
-        let mut gateway = Gateway { child, state, proxy, admin, ca_pem: String::new(), cgroup };
+        let mut gateway = Gateway { child, pid: None, state, proxy, admin, ca_pem: String::new(), cgroup };
         gateway.wait_until_ready().await?;
+        if self.image.is_some() {
+            let pid =
+                docker(&["inspect", "--format", "{{.State.Pid}}", &container_of(gateway.state.path())])?;
+            gateway.pid = pid.parse().ok();
+            gateway.cgroup = gateway.pid.map(Cgroup::of_process);
+        }
         gateway.ca_pem = gateway.admin("/ca.pem").await.map(|(_, pem)| pem).unwrap_or_default();
         Ok(gateway)
     }
@@ -446,8 +471,11 @@ impl Gateway {
 
 impl Drop for Gateway {
     fn drop(&mut self) {
-        for child in Observed::new(self.child.id()).children() {
+        for child in self.supervisor().children() {
             child.signal(Signal::KILL);
+        }
+        if self.pid.is_some() {
+            let _gone_already = docker(&["rm", "-f", &container_of(self.state.path())]);
         }
         let _gone_already = self.child.kill();
         let _reaped = self.child.wait();

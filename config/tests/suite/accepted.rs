@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use decant_config::{
     Action, Config, Environment, Expect, FilterTerm, Hold, HostPattern, MatchAction, Mode, Overrides,
-    PathRule, Resolvers, Roots, SecretSource, Surface, TestBody, TlsAction, TokenSource, load,
+    PathRule, Resolvers, Roots, SecretFrom, SecretSource, Surface, TestBody, TlsAction, TokenSource, load,
 };
 
 fn data(name: &str) -> PathBuf {
@@ -84,7 +84,9 @@ fn relative_paths_start_at_their_file() {
     assert_eq!((ca.cert, ca.key), (data("ca/cert.pem"), data("ca/key.pem")));
     assert_eq!(config.upstream.roots, [Roots::Bundled, Roots::System, Roots::File(data("roots/own.pem"))]);
     assert_eq!(config.detectors.files, [data("detectors.yaml")]);
-    assert_eq!(config.secrets[1].from, SecretSource::File(data("secrets/key")));
+    assert_eq!(config.secrets[1].from, SecretFrom::Value(SecretSource::File(data("secrets/key"))));
+    assert_eq!(config.secrets[2].from, SecretFrom::Folder(data("secrets/mounted")));
+    assert_eq!(config.secrets[3].from, SecretFrom::Canary);
     assert_eq!(config.tests[2].body, TestBody::File(data("bodies/one.json")));
 }
 

@@ -60,7 +60,7 @@ const fn second(byte: u8) -> u8 {
         }
         b'\n' => flags | BACKSLASH | QUOTED,
         b'\r' => flags | QUOTED,
-        b'K' => flags | WIDE,
+        b'K' | b'A' => flags | WIDE,
         0x80 | 0x81 | 0x8b | 0xa0 | 0xad | 0xb5 | 0xb8 | 0xbb | 0xbc | 0xbd => flags | WIDE,
         _ => flags,
     }

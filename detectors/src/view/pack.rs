@@ -1,4 +1,4 @@
-//! A compressed stream inside another: gzip, zlib, zstd, or an entry of a zip archive.
+//! A compressed stream inside another: gzip, zlib, zstd, an entry of a zip archive, or the objects of a Git pack.
 //!
 //! Invariant: memory is bounded by the format's window, which is capped before its first byte is needed. What breaks its
 //! format closes silently (its magic may have been chance); what a cap cuts is told.
@@ -6,6 +6,7 @@
 use flate2::{Decompress, FlushDecompress, Status};
 use zstd::zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer};
 
+use super::git::Git;
 use super::map::Map;
 use super::node::Node;
 use super::text::relocate;
@@ -16,6 +17,9 @@ use crate::finding::{Cap, Event, Progress};
 const STEP: usize = 256;
 /// Bytes that come out at once.
 const OUTPUT: usize = 8 << 10;
+/// What a decoder takes besides a window, about: inflate with its window of 32 KiB, zstd with room for a block.
+pub(super) const INFLATE: u64 = 56 << 10;
+const ZSTD: u64 = 256 << 10;
 /// Bytes of a header, names and comments included, that are read at most.
 const HEADER_MAX: usize = 1 << 10;
 
@@ -26,6 +30,7 @@ pub(super) enum Kind {
     Zlib,
     Zstd,
     Zip,
+    Git,
 }
 
 impl Kind {
@@ -35,6 +40,7 @@ impl Kind {
             Self::Zlib => ViewStep::Zlib,
             Self::Zstd => ViewStep::Zstd,
             Self::Zip => ViewStep::Zip,
+            Self::Git => ViewStep::Git,
         }
     }
 
@@ -49,6 +55,7 @@ impl Kind {
             [0x1f, 0x8b, 8, ..] => Some(Self::Gzip),
             [0x28, 0xb5, 0x2f, 0xfd, ..] => Some(Self::Zstd),
             [b'P', b'K', 3, 4, ..] => Some(Self::Zip),
+            [b'P', b'A', b'C', b'K', ..] => Some(Self::Git),
             _ => None,
         }
     }
@@ -62,7 +69,7 @@ enum State {
 }
 
 /// What a header says.
-enum Header {
+pub(super) enum Header {
     /// It is not complete.
     More,
     /// It is none.
@@ -71,8 +78,8 @@ enum Header {
     Empty(usize),
     /// A cap or its own words stand against decoding.
     Opaque(Cap),
-    /// It has so many bytes.
-    Body(usize),
+    /// It has so many bytes, and a decoder takes so much memory for what follows.
+    Body(usize, u64),
 }
 
 /// See the module.
@@ -86,13 +93,16 @@ pub(super) struct Pack {
     map: Map,
     taken: u64,
     is_counted: bool,
+    /// Memory that was taken for the decoder.
+    room: u64,
+    git: Git,
 }
 
 impl Pack {
     /// Opens a stream whose content is `depth` encodings deep, unless a cap stands against it.
     pub(super) fn open(cx: &mut Cx<'_>, kind: Kind, depth: usize) -> Option<Self> {
         if *cx.streams >= cx.limits.streams {
-            see_opaque(cx, kind, Cap::Streams);
+            see_opaque(cx, kind, 0, Cap::Streams);
             return None;
         }
         *cx.streams += 1;
@@ -104,6 +114,8 @@ impl Pack {
             map: Map::new(0, 0),
             taken: 0,
             is_counted: true,
+            room: 0,
+            git: Git::default(),
         })
     }
 
@@ -156,6 +168,10 @@ impl Pack {
         if std::mem::take(&mut self.is_counted) {
             *cx.streams = cx.streams.saturating_sub(1);
         }
+        match std::mem::take(&mut self.room) {
+            0 => {}
+            room => cx.give_room_back(room),
+        }
     }
 
     fn read_header(&mut self, cx: &mut Cx<'_>, bytes: &[u8]) -> usize {
@@ -167,12 +183,13 @@ impl Pack {
             Kind::Zlib => zlib_header(header),
             Kind::Zstd => zstd_header(header, cx.limits.window_bytes),
             Kind::Zip => zip_header(header),
+            Kind::Git => self.git.header(header),
         };
         let came = header.len() - known;
         match read {
             Header::More if header.len() < HEADER_MAX => came,
             Header::More | Header::Broken => {
-                (self.state, self.is_broken) = (State::Over, true);
+                self.breaks(cx);
                 came
             }
             Header::Empty(length) => {
@@ -180,20 +197,33 @@ impl Pack {
                 length.saturating_sub(known)
             }
             Header::Opaque(cap) => {
-                see_opaque(cx, self.kind, cap);
+                see_opaque(cx, self.kind, 0, cap);
                 self.state = State::Over;
                 came
             }
-            Header::Body(length) => self.begin_body(length.saturating_sub(known), cx.limits.window_bytes),
+            // The objects of a Git pack take turns in one decoder.
+            Header::Body(_, room) if !cx.take_room(room.saturating_sub(self.room)) => {
+                see_opaque(cx, self.kind, self.taken, Cap::Memory);
+                self.state = State::Over;
+                came
+            }
+            Header::Body(length, room) => {
+                self.room = self.room.max(room);
+                self.begin_body(length.saturating_sub(known), cx.limits.window_bytes)
+            }
         }
     }
 
     /// Begins the body behind a header of which `came` bytes came last. A zstd decoder reads the header itself.
     fn begin_body(&mut self, came: usize, window: u64) -> usize {
         let State::Header(header) = std::mem::replace(&mut self.state, State::Over) else { return came };
-        self.map.skip(self.taken + came as u64);
+        self.map.skip(self.taken + came as u64 - self.map.source());
         self.state = match self.kind {
             Kind::Zstd => zstd_begin(&header, window).map_or(State::Over, State::Zstd),
+            Kind::Git => {
+                self.git.begin(&header);
+                State::Inflate(Box::new(Decompress::new(true)))
+            }
             _ => State::Inflate(Box::new(Decompress::new(false))),
         };
         came
@@ -202,7 +232,7 @@ impl Pack {
     /// Decodes a few bytes; returns how many.
     fn decode(&mut self, cx: &mut Cx<'_>, bytes: &[u8]) -> usize {
         let mut output = [0; OUTPUT];
-        let (mut read, mut all, mut is_cut) = (0, 0, false);
+        let (mut read, mut all, mut is_cut, mut is_lost) = (0, 0, false, false);
         let seen = cx.found.len();
         loop {
             let (step, written, end) = match &mut self.state {
@@ -211,12 +241,24 @@ impl Pack {
                 State::Header(_) | State::Over => break,
             };
             read += step;
-            all += written as u64;
-            self.node.push(cx, &output[..written]);
+            let text = if self.kind == Kind::Git {
+                self.git.text(&mut output[..written])
+            } else {
+                &output[..written]
+            };
+            all += text.len() as u64;
+            self.node.push(cx, text);
             is_cut = self.expands_too_much(cx, read);
             let is_broken = end == End::Broken || (step == 0 && written == 0);
             if end == End::Clean || is_broken || is_cut {
-                (self.state, self.is_broken) = (State::Over, is_broken);
+                let goes_on = self.kind == Kind::Git && end == End::Clean && !is_cut && self.git.end();
+                if goes_on {
+                    // Objects are texts of their own.
+                    self.node.push(cx, b"\n");
+                    all += 1;
+                }
+                self.state = if goes_on { State::Header(Vec::new()) } else { State::Over };
+                is_lost = is_broken;
                 break;
             }
             if read == bytes.len() && written < OUTPUT {
@@ -226,10 +268,21 @@ impl Pack {
         self.map.add_lump(all, read as u64);
         self.translate(&mut cx.found[seen..]);
         if is_cut {
-            see_opaque(cx, self.kind, Cap::Ratio);
+            see_opaque(cx, self.kind, self.taken, Cap::Ratio);
+        }
+        if is_lost {
+            self.breaks(cx);
         }
         self.map.forget(self.node.progress().cleared_to);
         read
+    }
+
+    /// Gives up. A magic may have been chance; an object of a Git pack is not, so what follows is told to be unread.
+    fn breaks(&mut self, cx: &mut Cx<'_>) {
+        (self.state, self.is_broken) = (State::Over, true);
+        if self.git.is_sure() {
+            see_opaque(cx, self.kind, self.taken, Cap::Method);
+        }
     }
 
     fn expands_too_much(&self, cx: &Cx<'_>, read: usize) -> bool {
@@ -245,9 +298,9 @@ impl Pack {
     }
 }
 
-fn see_opaque(cx: &mut Cx<'_>, kind: Kind, cap: Cap) {
+fn see_opaque(cx: &mut Cx<'_>, kind: Kind, start: u64, cap: Cap) {
     let view = ViewPath::default().behind(kind.step());
-    cx.found.push(Sighting { event: Event::Opaque { start: 0, cap }, view, text: None });
+    cx.found.push(Sighting { event: Event::Opaque { start, cap }, view, text: None });
 }
 
 /// Whether a stream goes on, or how it ended.
@@ -320,7 +373,7 @@ fn gzip_header(bytes: &[u8]) -> Header {
     if flags & CRC != 0 {
         length += 2;
     }
-    if length <= bytes.len() { Header::Body(length) } else { Header::More }
+    if length <= bytes.len() { Header::Body(length, INFLATE) } else { Header::More }
 }
 
 /// RFC 1950.
@@ -329,7 +382,7 @@ fn zlib_header(bytes: &[u8]) -> Header {
     let Some(&[method, flags]) = bytes.first_chunk::<2>() else { return Header::More };
     let is_zlib =
         method & 15 == 8 && method >> 4 <= 7 && u16::from_be_bytes([method, flags]).is_multiple_of(31);
-    if is_zlib && flags & PRESET_DICTIONARY == 0 { Header::Body(2) } else { Header::Broken }
+    if is_zlib && flags & PRESET_DICTIONARY == 0 { Header::Body(2, INFLATE) } else { Header::Broken }
 }
 
 /// Bytes of a zstd frame's header (RFC 8878, section 3.1.1.1); `None` if it is not complete.
@@ -368,7 +421,7 @@ fn zstd_header(bytes: &[u8], window_max: u64) -> Header {
         let base = 1u64 << (10 + exponent);
         base + base / 8 * mantissa
     };
-    if window > window_max { Header::Opaque(Cap::Window) } else { Header::Body(length) }
+    if window > window_max { Header::Opaque(Cap::Window) } else { Header::Body(length, window + ZSTD) }
 }
 
 /// A local file header (APPNOTE.TXT, section 4.3.7).
@@ -384,7 +437,7 @@ fn zip_header(bytes: &[u8]) -> Header {
         (1, _) => Header::Opaque(Cap::Method),
         // What is stored stands in the stream as it is.
         (_, 0) => Header::Empty(30),
-        (_, 8) if length <= bytes.len() => Header::Body(length),
+        (_, 8) if length <= bytes.len() => Header::Body(length, INFLATE),
         (_, 8) => Header::More,
         (_, 9 | 12 | 14 | 93 | 95 | 98 | 99) => Header::Opaque(Cap::Method),
         _ => Header::Broken,

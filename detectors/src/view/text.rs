@@ -256,6 +256,8 @@ impl Text {
         match around.lets_matter(&cx.rules.seams, escape) {
             // Of a run that several split too little is at hand.
             Matters::Unknown if beside != at => Matters::Yes,
+            // A known value may be shorter than a run.
+            Matters::Unknown if cx.rules.known.len() > 0 => Matters::Yes,
             Matters::Unknown => self.run_may_open(input, at, after),
             told => told,
         }

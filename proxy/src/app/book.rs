@@ -2,17 +2,18 @@
 //!
 //! Invariant: a book exists whole or not at all; an exchange keeps the one it began with.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use decant_config::{Config, ExchangeLog, Location, MatchAction, Problem, SecretSource, TokenSource};
+use decant_config::{Config, ExchangeLog, MatchAction, Problem, SecretSource, TokenSource};
 use ipnet::IpNet;
 use sha2::{Digest, Sha256};
 
-use crate::budget;
+use crate::budget::{self, Reservation};
 use crate::exceptions::Exceptions;
 use crate::identity::{Bottle, BottleKey, Entry, IdentityTable};
 use crate::policy::{self, Policies, Policy};
 use crate::rules::Detectors;
+use crate::secrets;
 
 /// Everything a reload may change.
 pub(crate) struct RuleBook {
@@ -25,6 +26,8 @@ pub(crate) struct RuleBook {
     /// Whether a detector or an exception asks for matches to be overwritten.
     pub(crate) redacts: bool,
     nothing: Arc<Policy>,
+    /// Its memory, once others are in force.
+    replaced: OnceLock<Reservation>,
 }
 
 impl RuleBook {
@@ -33,12 +36,17 @@ impl RuleBook {
     /// # Errors
     /// Every problem, each where it was written.
     pub(crate) fn compile(config: &Config) -> Result<Self, Vec<Problem>> {
-        let detectors = Detectors::compile(&config.detectors, budget::detectors(&config.limits))
+        let (secrets, unread) = match secrets::read(config) {
+            Ok(secrets) => (secrets, None),
+            // Without those that cannot be read, all other problems still show.
+            Err(problems) => (Vec::new(), Some(problems)),
+        };
+        let detectors = Detectors::compile(&config.detectors, &secrets, budget::detectors(&config.limits))
             .and_then(|detectors| Ok((policy::compile(config, &detectors)?, detectors)));
-        let ((policies, detectors), bottles) = match (refuse_unbuilt(config), detectors, bottles(config)) {
-            (Ok(()), Ok(compiled), Ok(bottles)) => (compiled, bottles),
-            (unbuilt, detectors, bottles) => {
-                let found = [unbuilt.err(), detectors.err(), bottles.err()];
+        let ((policies, detectors), bottles) = match (unread, detectors, bottles(config)) {
+            (None, Ok(compiled), Ok(bottles)) => (compiled, bottles),
+            (unread, detectors, bottles) => {
+                let found = [unread, detectors.err(), bottles.err()];
                 let mut problems: Vec<Problem> = found.into_iter().flatten().flatten().collect();
                 problems.sort();
                 return Err(problems);
@@ -49,7 +57,29 @@ impl RuleBook {
         let exceptions = Exceptions::new(&config.exceptions);
         let redacts = detectors.all().iter().any(|facts| facts.action == MatchAction::Redact)
             || config.exceptions.iter().any(|one| one.action == MatchAction::Redact);
-        Ok(Self { detectors, policies, exceptions, bottles, admin_from, log_exchanges, redacts, nothing })
+        let replaced = OnceLock::new();
+        Ok(Self {
+            detectors,
+            policies,
+            exceptions,
+            bottles,
+            admin_from,
+            log_exchanges,
+            redacts,
+            nothing,
+            replaced,
+        })
+    }
+
+    /// Bytes of memory, about: nearly all of it is the detectors'.
+    pub(crate) fn memory_usage(&self) -> u64 {
+        self.detectors.rules.memory_usage() as u64
+    }
+
+    /// Keeps its memory reserved for as long as anything uses it.
+    pub(super) fn keep(&self, room: Reservation) {
+        // A book is replaced once.
+        let _ = self.replaced.set(room);
     }
 
     /// The policy of `bottle`.
@@ -61,18 +91,6 @@ impl RuleBook {
     pub(crate) fn policy_or_nothing(&self, bottle: &Bottle) -> Arc<Policy> {
         self.policy_of(bottle).unwrap_or(&self.nothing).clone()
     }
-}
-
-/// Refuses what the configuration knows and this version does not act on: a protection that silently is none would be
-/// worse than none.
-fn refuse_unbuilt(config: &Config) -> Result<(), Vec<Problem>> {
-    let secrets = config.secrets.iter().map(|one| ("`secrets` is", &one.at));
-    let problem = |(what, at): (&str, &Location)| Problem {
-        at: at.clone(),
-        message: format!("{what} not acted on by this version; remove it"),
-    };
-    let problems: Vec<Problem> = secrets.map(problem).collect();
-    if problems.is_empty() { Ok(()) } else { Err(problems) }
 }
 
 /// The configured rows of the identity table.

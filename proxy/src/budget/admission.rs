@@ -50,6 +50,7 @@ impl fmt::Display for NoMemory {
             Kind::Exchange => "another exchange",
             Kind::Stream => "what another stream may send",
             Kind::Decoder => "another decoder's window",
+            Kind::Replaced => "what was replaced",
         };
         write!(f, "the gateway has no room for {what} now")
     }
@@ -73,6 +74,11 @@ impl Admission {
         let state = self.lock();
         state.ledger.reserved().sum() > state.ledger.terms().capacity / 8 * eighths
             || !state.waiting.is_empty()
+    }
+
+    /// Whether somebody waits for memory.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        !self.lock().waiting.is_empty()
     }
 
     /// Whether more than this part of the memory is reserved, or somebody waits.
@@ -107,6 +113,31 @@ impl Admission {
         let taken = state.ledger.take(bottle, claim).map_err(|short| state.no_memory(kind, short));
         drop(state);
         taken.map(|()| self.reservation(bottle, claim))
+    }
+
+    /// Memory for what can do without it: only while so little is reserved, this included, that it is no more than
+    /// `part` of the memory, and nobody waits.
+    pub(crate) fn take_spare(
+        self: &Arc<Self>,
+        bottle: &BottleKey,
+        kind: Kind,
+        bytes: u64,
+        part: u64,
+    ) -> Option<Reservation> {
+        let claim = Claim { kind, bytes };
+        let mut state = self.lock();
+        let most = state.ledger.terms().capacity / part;
+        let is_spare = state.waiting.is_empty() && state.ledger.reserved().sum() + bytes <= most;
+        let taken = is_spare && state.ledger.take(bottle, claim).is_ok();
+        drop(state);
+        taken.then(|| self.reservation(bottle, claim))
+    }
+
+    /// Counts `bytes` that are there whether they fit or not, and belong to no bottle.
+    pub(crate) fn charge(self: &Arc<Self>, bytes: u64) -> Reservation {
+        let (nobody, claim) = (nobody(), Claim { kind: Kind::Replaced, bytes });
+        self.lock().ledger.charge(&nobody, claim);
+        self.reservation(&nobody, claim)
     }
 
     /// Memory, as soon as it is this bottle's turn and there is enough.
@@ -197,6 +228,11 @@ impl State {
         };
         NoMemory { kind, limit, setting }
     }
+}
+
+/// Whose account that is on which no bottle has caused.
+fn nobody() -> BottleKey {
+    BottleKey { name: "(replaced)".into(), epoch: 0 }
 }
 
 enum Queued {
@@ -300,6 +336,33 @@ mod tests {
         assert_eq!((got.bytes(), admission.reserved().sum()), (20, 90));
         drop((held, got));
         assert_eq!(admission.reserved(), ByKind::default());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_there_anyway_holds_others_back() {
+        let (admission, a) = (admission(), bottle("a"));
+        let held = admission.take(&a, Kind::Exchange, 60).expect("it is free");
+        let charged = admission.charge(70);
+        assert_eq!(admission.reserved().sum(), 130, "more than there is");
+        assert!(admission.take(&a, Kind::Exchange, 1).is_err());
+        drop(held);
+        assert!(admission.take(&a, Kind::Exchange, 31).is_err());
+        let more = admission.take(&a, Kind::Exchange, 30).expect("it fits again");
+        drop((charged, more));
+        assert_eq!(admission.reserved(), ByKind::default());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn spare_memory_is_what_is_left_when_little_is_reserved() {
+        let (admission, a, b) = (admission(), bottle("a"), bottle("b"));
+        let spare = admission.take_spare(&a, Kind::Stream, 40, 2).expect("nothing is reserved");
+        assert!(admission.take_spare(&a, Kind::Stream, 11, 2).is_none(), "half of it would be");
+        drop(spare);
+        let _held = admission.take(&a, Kind::Exchange, 90).expect("it is free");
+        let waiting = admission.acquire(&b, Kind::Exchange, 20);
+        tokio::pin!(waiting);
+        assert!(waiting.as_mut().now_or_never().is_none());
+        assert!(admission.take_spare(&a, Kind::Stream, 1, 1).is_none(), "somebody waits");
     }
 
     #[tokio::test(start_paused = true)]

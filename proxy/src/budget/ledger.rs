@@ -20,11 +20,14 @@ pub(crate) enum Kind {
     Stream,
     /// The window and the tables of a decoder.
     Decoder,
+    /// Rules, or a worker, that others have replaced and that are still needed.
+    Replaced,
 }
 
 impl Kind {
     /// Every kind.
-    pub(crate) const ALL: [Self; 4] = [Self::Connection, Self::Exchange, Self::Stream, Self::Decoder];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Connection, Self::Exchange, Self::Stream, Self::Decoder, Self::Replaced];
 
     /// The name in metrics.
     pub(crate) fn name(self) -> &'static str {
@@ -33,6 +36,7 @@ impl Kind {
             Self::Exchange => "exchange",
             Self::Stream => "stream",
             Self::Decoder => "decoder",
+            Self::Replaced => "replaced",
         }
     }
 }
@@ -204,6 +208,11 @@ impl Ledger {
         Ok(())
     }
 
+    /// Counts what is there whether it fits or not: what does not fit holds others back until it is gone.
+    pub(crate) fn charge(&mut self, bottle: &BottleKey, claim: Claim) {
+        self.grant(bottle, claim);
+    }
+
     /// Queues the claim.
     pub(crate) fn wait(&mut self, bottle: &BottleKey, claim: Claim) -> Ticket {
         self.last_ticket += 1;
@@ -305,7 +314,7 @@ impl Ledger {
         match kind {
             Kind::Decoder if account.held.of(Kind::Decoder) == 0 || self.accounts.len() < 2 => 0,
             Kind::Decoder => decoders,
-            Kind::Connection | Kind::Exchange | Kind::Stream => {
+            Kind::Connection | Kind::Exchange | Kind::Stream | Kind::Replaced => {
                 decoders.saturating_sub(self.reserved.of(Kind::Decoder))
             }
         }

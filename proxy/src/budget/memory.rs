@@ -38,6 +38,9 @@ const BUFFER_MOST: u64 = 64 * KIB;
 /// An HTTP/2 stream's window, in buffers.
 const WINDOW_BUFFERS: u64 = 4;
 
+/// An HTTP/2 connection's window, in those of its streams.
+const WINDOWS_A_CONNECTION: u32 = 16;
+
 /// A connection at rest: its tasks, its TLS session, HTTP's own state, its socket in the kernel.
 const CONNECTION_BYTES: u64 = 40 * KIB;
 
@@ -156,7 +159,10 @@ impl Memory {
         lowered.socket_unsent_bytes =
             limits.socket_unsent_bytes.min(u32::try_from(buffer).unwrap_or(u32::MAX));
         lowered.h2_send_buffer_bytes = limits.h2_send_buffer_bytes.min(buffer);
-        lowered.h2_stream_window_bytes = u32::try_from(self.window).unwrap_or(u32::MAX);
+        let window = u32::try_from(self.window).unwrap_or(u32::MAX);
+        lowered.h2_stream_window_bytes = window;
+        lowered.h2_connection_window_bytes =
+            limits.h2_connection_window_bytes.min(window.saturating_mul(WINDOWS_A_CONNECTION));
         let idle = usize::try_from(self.budget / IDLE_PART / IDLE_BYTES).unwrap_or(usize::MAX);
         lowered.upstream_idle_connections = limits.upstream_idle_connections.min(idle);
         lowered.memory_per_bottle = limits.memory_per_bottle.min(self.terms().capacity);
@@ -214,7 +220,11 @@ impl Memory {
         let windows = |bytes: u64| terms.capacity / (bytes + WINDOW_TABLES_BYTES);
         let rows = [
             ("budget".to_owned(), mib(self.budget), source.to_owned()),
-            ("shared".to_owned(), mib(self.shared), "rules, pools, the supervisor, slack".to_owned()),
+            (
+                "shared".to_owned(),
+                mib(self.shared),
+                "rules, known values, pools, the supervisor, slack".to_owned(),
+            ),
             ("kept for decoders".to_owned(), mib(terms.decoders), "more where others leave it".to_owned()),
             (
                 "kept for bottles".to_owned(),
@@ -282,7 +292,12 @@ fn kib(bytes: u64) -> String {
 /// Resident memory of this process that is no page of a file, in bytes (proc(5), `statm`); 0 where the kernel does not
 /// tell.
 pub(crate) fn resident_own() -> u64 {
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    resident_of("self")
+}
+
+/// The same of another process, by its number; 0 where there is none.
+pub(crate) fn resident_of(process: &str) -> u64 {
+    let statm = std::fs::read_to_string(format!("/proc/{process}/statm")).unwrap_or_default();
     let pages: Vec<u64> = statm.split_whitespace().filter_map(|field| field.parse().ok()).collect();
     let own = pages.get(1).zip(pages.get(2)).map_or(0, |(resident, shared)| resident.saturating_sub(*shared));
     own * rustix::param::page_size() as u64

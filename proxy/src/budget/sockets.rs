@@ -2,7 +2,8 @@
 //!
 //! A connection that is made while next to nothing is reserved gets buffers of their full size, which cost less CPU a
 //! byte; every other one gets those that the budget allows for all. What the few of the first kind take more than they
-//! reserve is within the slack.
+//! reserve is within the slack. Likewise a connection over HTTP/2 to an origin gets wide windows, on which its speed
+//! over a distance depends, as long as there is memory to spare; these are reserved, and with the connection given back.
 //!
 //! Invariants: what is written and not sent is bounded always, which costs no throughput; what is received and not
 //! read is the kernel's to size as long as memory is plenty, since a fixed small window wrecks far-away origins, and
@@ -15,7 +16,10 @@ use decant_config::Limits;
 use socket2::SockRef;
 use tokio::net::TcpStream;
 
-use super::admission::Admission;
+use super::admission::{Admission, Reservation};
+use super::ledger::Kind;
+use super::memory::resident_own;
+use crate::identity::BottleKey;
 use crate::queue::Portions;
 
 /// Beyond this many eighths of the memory, receive buffers are bounded.
@@ -23,6 +27,28 @@ const PLENTY_EIGHTHS: u64 = 1;
 
 /// Beyond this part of the memory, buffers are those of the budget.
 const AMPLE_PART: u64 = 32;
+
+/// Beyond this many eighths of the memory, resident, nobody may hold more than is accounted for.
+const OVERDRAWN_EIGHTHS: u64 = 7;
+
+/// Wide windows are given as long as all that is reserved, they included, is no more than this part of the memory.
+const SPARE_PART: u64 = 8;
+
+/// What an HTTP/2 connection lets its peer send before it is read, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Windows {
+    /// On one stream (`limits.h2_stream_window_bytes`).
+    pub(crate) stream: u32,
+    /// On all of them (`limits.h2_connection_window_bytes`).
+    pub(crate) connection: u32,
+}
+
+impl Windows {
+    /// Those of `limits`.
+    pub(crate) const fn of(limits: &Limits) -> Self {
+        Self { stream: limits.h2_stream_window_bytes, connection: limits.h2_connection_window_bytes }
+    }
+}
 
 /// How large the buffers of one connection may be, in bytes.
 #[derive(Clone, Copy, Debug)]
@@ -53,15 +79,38 @@ pub(crate) struct Sockets {
     pub(crate) tight: Sizes,
     /// What `limits` says, whatever the budget.
     pub(crate) ample: Sizes,
+    /// The same for HTTP/2 with origins.
+    pub(crate) narrow: Windows,
+    pub(crate) wide: Windows,
     /// Bytes received and not read, once memory is short (`limits.socket_receive_bytes`).
     pub(crate) receive_bytes: usize,
     pub(crate) admission: Arc<Admission>,
+    /// All of the memory.
+    pub(crate) budget: u64,
 }
 
 impl Sockets {
     /// How large the buffers of a connection that is made now may be.
     pub(crate) fn sizes(&self) -> Sizes {
         if self.admission.is_used_beyond_part(AMPLE_PART) { self.tight } else { self.ample }
+    }
+
+    /// The windows of an HTTP/2 connection to an origin that is made for `bottle` now, and what is reserved for them: an
+    /// exchange reserves the narrow ones by itself.
+    pub(crate) fn windows(&self, bottle: &BottleKey) -> (Windows, Option<Reservation>) {
+        if self.wide.stream <= self.narrow.stream {
+            return (self.narrow, None);
+        }
+        let bytes = u64::from(self.wide.connection);
+        match self.admission.take_spare(bottle, Kind::Stream, bytes, SPARE_PART) {
+            Some(reserved) => (self.wide, Some(reserved)),
+            None => (self.narrow, None),
+        }
+    }
+
+    /// Whether so much memory is resident that what holds more than it has reserved has to let go.
+    pub(crate) fn are_overdrawn(&self) -> bool {
+        resident_own() > self.budget / 8 * OVERDRAWN_EIGHTHS
     }
 
     /// Bounds a fresh connection. One that cannot be bounded still works: the kernel's own bounds hold.
@@ -76,10 +125,12 @@ impl Sockets {
 
 impl fmt::Debug for Sockets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { tight, ample, receive_bytes, .. } = self;
+        let Self { tight, ample, narrow, wide, receive_bytes, .. } = self;
         f.debug_struct("Sockets")
             .field("tight", tight)
             .field("ample", ample)
+            .field("narrow", narrow)
+            .field("wide", wide)
             .field("receive_bytes", receive_bytes)
             .finish()
     }

@@ -10,6 +10,7 @@ use decant_config::{Config, Inputs};
 
 use super::load::{self, Source};
 use crate::app::{Gateway, RuleBook};
+use crate::budget::Reservation;
 use crate::exceptions::today;
 
 /// Follows one configuration.
@@ -56,7 +57,7 @@ impl<'a> Reloader<'a> {
     }
 
     /// Reads and compiles the configuration; the error is in words.
-    fn read(&mut self) -> Result<(Config, RuleBook), String> {
+    fn read(&mut self) -> Result<(Config, RuleBook, Reservation), String> {
         let config = match self.source.read() {
             Ok(config) => config,
             Err(problems) => {
@@ -65,12 +66,14 @@ impl<'a> Reloader<'a> {
             }
         };
         self.inputs = config.inputs.clone();
+        // For a while there are two; the new one is about as large as the old.
+        let room = self.gateway.admission.charge(self.gateway.book().memory_usage());
         let book = RuleBook::compile(&config).map_err(|problems| load::report(&problems).message)?;
-        Ok((config, book))
+        Ok((config, book, room))
     }
 
-    fn put_in_force(&self, read: Result<(Config, RuleBook), String>) {
-        let swapped = read.and_then(|(config, book)| match self.gateway.swap(book) {
+    fn put_in_force(&self, read: Result<(Config, RuleBook, Reservation), String>) {
+        let swapped = read.and_then(|(config, book, room)| match self.gateway.swap(book, room) {
             Ok(()) => Ok(config),
             Err(overlap) => Err(overlap.to_string()),
         });

@@ -54,6 +54,7 @@ fn sockets(args: &RunArgs, config: &Config) -> Result<(TcpListener, WorkerRecipe
         admin: admin.local_addr().map_err(Failure::internal)?,
         probe_token: probe::new_token().map_err(Failure::internal)?,
         supervisor: std::process::id(),
+        before: Vec::new(),
         announce: false,
     };
     let program = std::env::current_exe()

@@ -75,16 +75,23 @@ pub(crate) async fn run(
     if !connection.gateway.requests.admit(&party.bottle.key) {
         return serve::refuse(connection, Some(&party.bottle), request, &too_often(connection, target));
     }
+    if let Some(refusal) = connection.gateway.cut_offs.refusal(&party.bottle.key) {
+        let refusal = refusal.host(target.host.to_string());
+        return serve::refuse(connection, Some(&party.bottle), request, &refusal);
+    }
     let memory = match admission::admit(connection, party, &request).await {
         Ok(memory) => memory,
         Err(refusal) => return serve::refuse(connection, Some(&party.bottle), request, &refusal),
     };
     let h1 = request.version() != Version::HTTP_2;
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
     let exchange = Exchange::begin(connection, &party.bottle, target, &parts);
     exchange.hold(memory);
+    connection.exchanges.note(&exchange);
     let form = form_of(&parts.headers);
-    let upload = Upload::new(body, connection.gateway.budget.upload);
+    let upload = Upload::new(body, connection.gateway.budget.upload)
+        .counted(&mut parts.extensions)
+        .watched(exchange.waits.to_send.clone());
     match forward(&exchange, parts, upload).await {
         Ok(response) => response,
         Err(refusal) => serve::full(exchange.refuse(refusal).response(&form, h1)),

@@ -31,6 +31,7 @@ use crate::identity::{Bottle, presented_token, same_digest};
 use crate::listen::Connection;
 use crate::target::{Scheme, Target};
 use crate::tls;
+use crate::unread::{Counted, Unread};
 
 /// Serves one connection on the proxy port until it ends.
 pub(crate) async fn outer(stream: TcpStream, connection: Arc<Connection>) {
@@ -40,11 +41,18 @@ pub(crate) async fn outer(stream: TcpStream, connection: Arc<Connection>) {
     let watching = presence.clone();
     let service = service_fn(move |request| {
         let (connection, due) = (connection.clone(), watching.answer_due());
-        async move { Ok::<_, Infallible>(outer_request(&connection, request).await.map(|body| due.with(body))) }
+        // Boxed, here and below: hyper sets aside room for one answer as long as a connection lives.
+        Box::pin(async move {
+            Ok::<_, Infallible>(outer_request(&connection, request).await.map(|body| due.with(body)))
+        })
     });
     let served = h1_builder(&gateway).serve_connection(TokioIo::new(stream), service).with_upgrades();
-    let served =
-        until_drained(served, drain, presence.begun(), http1::UpgradeableConnection::graceful_shutdown);
+    let served = until_drained(
+        Box::pin(served),
+        drain,
+        presence.begun(),
+        http1::UpgradeableConnection::graceful_shutdown,
+    );
     while_present(served, &presence, &gateway).await;
 }
 
@@ -65,24 +73,37 @@ where
     let gateway = tunnel.connection.gateway.clone();
     let drain = tunnel.connection.drain.clone();
     if h2 {
-        let service = service_fn(move |request| {
+        let window = gateway.budget.h2.stream_window_bytes;
+        let unread = Unread::new(&tunnel.party.bottle.key, window, Some(gateway.sockets.clone()));
+        let io = Counted::of_client(io, unread.clone());
+        let service = service_fn(move |mut request: Request<Incoming>| {
             let tunnel = tunnel.clone();
+            request.extensions_mut().insert(unread.body());
             async move { Ok::<_, Infallible>(inner_request(&tunnel, request).await) }
         });
         let served = h2_builder(&gateway).serve_connection(TokioIo::new(io), service);
         // HTTP/2 says which requests it has not seen.
         report(
-            until_drained(served, drain, std::future::ready(()), http2::Connection::graceful_shutdown).await,
+            until_drained(
+                Box::pin(served),
+                drain,
+                std::future::ready(()),
+                http2::Connection::graceful_shutdown,
+            )
+            .await,
         );
     } else {
         let (io, presence) = Watched::new(io, gateway.sockets.sizes().portions);
         let watching = presence.clone();
         let service = service_fn(move |request| {
             let (tunnel, due) = (tunnel.clone(), watching.answer_due());
-            async move { Ok::<_, Infallible>(inner_request(&tunnel, request).await.map(|body| due.with(body))) }
+            Box::pin(async move {
+                Ok::<_, Infallible>(inner_request(&tunnel, request).await.map(|body| due.with(body)))
+            })
         });
         let served = h1_builder(&gateway).serve_connection(TokioIo::new(io), service);
-        let served = until_drained(served, drain, presence.begun(), http1::Connection::graceful_shutdown);
+        let served =
+            until_drained(Box::pin(served), drain, presence.begun(), http1::Connection::graceful_shutdown);
         while_present(served, &presence, &gateway).await;
     }
 }
@@ -103,9 +124,9 @@ async fn while_present(
 const FIRST_REQUEST: Duration = Duration::from_secs(1);
 
 /// Drives a connection; once the worker drains and the first request of the connection is there (`begun`), asks it to
-/// finish what it has begun.
+/// finish what it has begun. Boxed: it is large, and every function that it is given to would keep room for it.
 async fn until_drained<C>(
-    connection: C,
+    mut connection: Pin<Box<C>>,
     mut drain: watch::Receiver<()>,
     begun: impl Future<Output = ()>,
     finish: fn(Pin<&mut C>),
@@ -113,7 +134,6 @@ async fn until_drained<C>(
 where
     C: Future,
 {
-    let mut connection = std::pin::pin!(connection);
     let due = async {
         // Told, or nobody is left who could tell.
         let _ = drain.changed().await;
@@ -310,8 +330,8 @@ pub(super) fn refuse(
 ) -> Response<ResponseBody> {
     let refusal = note_refused(connection, bottle, request.method(), refusal);
     let h1 = request.version() != Version::HTTP_2;
-    let (parts, body) = request.into_parts();
-    drop(Upload::new(body, connection.gateway.budget.upload));
+    let (mut parts, body) = request.into_parts();
+    drop(Upload::new(body, connection.gateway.budget.upload).counted(&mut parts.extensions));
     full(refusal.response(&parts.headers, h1))
 }
 

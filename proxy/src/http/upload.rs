@@ -6,12 +6,17 @@
 //! upload that was dropped holds no bytes, only the right to read them.
 
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
+use http::Extensions;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt as _;
+
+use crate::unread::Reading;
 
 /// How much of an unwanted upload is read, and for how long.
 #[derive(Clone, Copy, Debug)]
@@ -25,13 +30,29 @@ pub(crate) struct DrainLimits {
 /// A request body that discards its rest when dropped early.
 pub(crate) struct Upload<B: Body<Data = Bytes> + Send + Unpin + 'static> {
     inner: Option<B>,
+    /// Counts its frames, where somebody wants to know.
+    reading: Option<Arc<Reading>>,
+    /// Told whether its sender is waited for.
+    waits: Option<Arc<AtomicBool>>,
     limits: DrainLimits,
 }
 
 impl<B: Body<Data = Bytes> + Send + Unpin + 'static> Upload<B> {
     /// Wraps `inner`.
     pub(crate) fn new(inner: B, limits: DrainLimits) -> Self {
-        Self { inner: Some(inner), limits }
+        Self { inner: Some(inner), reading: None, waits: None, limits }
+    }
+
+    /// The same; tells `waits` whether its sender is waited for.
+    pub(crate) fn watched(mut self, waits: Arc<AtomicBool>) -> Self {
+        self.waits = Some(waits);
+        self
+    }
+
+    /// The same, with its frames counted by what came with the request's head, if that asks for it.
+    pub(crate) fn counted(mut self, extensions: &mut Extensions) -> Self {
+        self.reading = extensions.remove();
+        self
     }
 }
 
@@ -44,7 +65,16 @@ impl<B: Body<Data = Bytes> + Send + Unpin + 'static> Body for Upload<B> {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         let Some(inner) = &mut self.inner else { return Poll::Ready(None) };
-        let frame = ready!(Pin::new(inner).poll_frame(cx));
+        let polled = Pin::new(inner).poll_frame(cx);
+        if let Some(waits) = &self.waits {
+            waits.store(polled.is_pending(), Ordering::Relaxed);
+        }
+        let frame = ready!(polled);
+        if let (Some(reading), Some(Ok(frame))) = (&self.reading, &frame)
+            && frame.is_data()
+        {
+            reading.took();
+        }
         if !matches!(frame, Some(Ok(_))) {
             // Ended or broken: nothing is left to discard.
             self.inner = None;
@@ -64,19 +94,23 @@ impl<B: Body<Data = Bytes> + Send + Unpin + 'static> Body for Upload<B> {
 impl<B: Body<Data = Bytes> + Send + Unpin + 'static> Drop for Upload<B> {
     /// Discards on a task of its own, since the answer is written at the same time; bounded by both limits.
     fn drop(&mut self) {
+        if let Some(waits) = &self.waits {
+            waits.store(false, Ordering::Relaxed);
+        }
         let Some(inner) = self.inner.take().filter(|inner| !inner.is_end_stream()) else { return };
-        let limits = self.limits;
+        let (limits, reading) = (self.limits, self.reading.take());
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
                 // Past the time limit the body is dropped and its connection closes: that is the point of it.
-                let _ = tokio::time::timeout(limits.time, discard(inner, limits.bytes)).await;
+                let _ = tokio::time::timeout(limits.time, discard(inner, reading, limits.bytes)).await;
             });
         }
     }
 }
 
-async fn discard<B: Body<Data = Bytes> + Unpin>(mut body: B, mut left: u64) {
+async fn discard<B: Body<Data = Bytes> + Unpin>(mut body: B, reading: Option<Arc<Reading>>, mut left: u64) {
     while let Some(Ok(frame)) = body.frame().await {
+        reading.iter().for_each(|reading| reading.took());
         let length = frame.data_ref().map_or(0, |data| data.remaining() as u64);
         let Some(rest) = left.checked_sub(length) else { return };
         left = rest;
@@ -85,8 +119,7 @@ async fn discard<B: Body<Data = Bytes> + Unpin>(mut body: B, mut left: u64) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::AtomicUsize;
 
     use super::*;
 

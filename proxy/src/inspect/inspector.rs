@@ -85,7 +85,9 @@ impl Inspector {
                 depth: if is_content { plan.limits.views.depth } else { 0 },
                 ..plan.limits.views
             };
-            Layer::with_links(plan.rules.clone(), plan.selection.clone(), view, views)
+            Layer::new(plan.rules.clone(), plan.selection.clone(), view, views)
+                .with_links(&plan.selection)
+                .with_room(plan.windows.of_views())
         };
         let mut view = View::RAW;
         let mut layers = vec![layer(view, plan.codings.is_empty())];

@@ -9,7 +9,9 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
-use decant_detectors::{Event, Finding, Progress, RuleSet, Selection, Sighting, ViewLimits, ViewScanner};
+use decant_detectors::{
+    DecoderRoom, Event, Finding, Progress, RuleSet, Selection, Sighting, ViewLimits, ViewScanner,
+};
 use http::HeaderName;
 
 use super::links::{Around, Links, Standing, URL_BYTES, Waiting};
@@ -117,15 +119,15 @@ impl Layer {
         }
     }
 
-    /// A layer of a body in which signed URLs are told from other text.
-    pub(super) fn with_links(
-        rules: Arc<RuleSet>,
-        selection: Arc<Selection>,
-        view: View,
-        views: ViewLimits,
-    ) -> Self {
+    /// The same layer, of a body in which signed URLs are told from other text.
+    pub(super) fn with_links(self, selection: &Selection) -> Self {
         let links = (!selection.is_empty()).then(Links::default);
-        Self { links, ..Self::new(rules, selection, view, views) }
+        Self { links, ..self }
+    }
+
+    /// The same layer; the decoders of its views take their memory from `room`.
+    pub(super) fn with_room(self, room: Box<dyn DecoderRoom>) -> Self {
+        Self { scanner: self.scanner.with_room(room), ..self }
     }
 
     /// Scans the next bytes. `events` is scratch room.

@@ -261,7 +261,7 @@ impl TroubleKind {
             Self::Overlong(_) | Self::Crowded(_) | Self::Held | Self::Redactions | Self::Trailers => {
                 "overlong"
             }
-            Self::Memory(_) => "memory",
+            Self::Memory(_) | Self::Opaque(Cap::Memory) => "memory",
             Self::Opaque(_) => "opaque",
             _ => "undecodable",
         }
@@ -278,6 +278,7 @@ impl TroubleKind {
             Self::Opaque(Cap::Depth) => Some("limits.view_depth"),
             Self::Opaque(Cap::Streams) => Some("limits.view_streams"),
             Self::Opaque(Cap::Window) => Some("limits.view_window_bytes"),
+            Self::Opaque(Cap::Memory) => Some("memory.budget"),
             Self::HiddenRoom(_) => Some("limits.hidden_room_bytes"),
             Self::Held => Some("limits.hold_bytes"),
             Self::Trailers => Some("limits.trailer_bytes"),
@@ -336,6 +337,9 @@ impl fmt::Display for TroubleKind {
             Self::Opaque(Cap::Streams) => f.write_str("more compressed streams at once than are inflated"),
             Self::Opaque(Cap::Window) => {
                 f.write_str("a compressed stream asks for a larger window than allowed")
+            }
+            Self::Opaque(Cap::Memory) => {
+                f.write_str("the gateway has no room to inflate a compressed stream now")
             }
             Self::Opaque(Cap::Ratio) => f.write_str("a compressed stream expands more than allowed"),
             Self::Opaque(Cap::Method) => {

@@ -12,6 +12,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
+use decant_detectors::DecoderRoom;
+
 use super::verdict::TroubleKind;
 use crate::budget::{Admission, Kind, NoMemory, Reservation, WINDOW_TABLES_BYTES};
 use crate::identity::BottleKey;
@@ -34,6 +36,48 @@ impl Windows {
     /// As much as is asked for.
     pub(crate) fn unbounded() -> Self {
         Self { ledger: None, holding: Arc::default() }
+    }
+}
+
+impl Windows {
+    /// For the decoders of what is compressed inside a body's content.
+    pub(super) fn of_views(&self) -> Box<dyn DecoderRoom> {
+        Box::new(ViewRoom { windows: self.clone(), held: Vec::new() })
+    }
+}
+
+/// The memory of the decoders inside a body's content: had at once or not at all, as nobody can wait amid a scan.
+struct ViewRoom {
+    windows: Windows,
+    held: Vec<Reservation>,
+}
+
+impl DecoderRoom for ViewRoom {
+    fn take(&mut self, bytes: u64) -> bool {
+        let Some((admission, bottle)) = &self.windows.ledger else { return true };
+        let Ok(taken) = admission.take(bottle, Kind::Decoder, bytes) else { return false };
+        if self.held.is_empty() {
+            self.windows.holding.fetch_add(1, Ordering::Relaxed);
+        }
+        self.held.push(taken);
+        true
+    }
+
+    fn give_back(&mut self, bytes: u64) {
+        if let Some(at) = self.held.iter().position(|held| held.bytes() == bytes) {
+            self.held.swap_remove(at);
+            if self.held.is_empty() {
+                self.windows.holding.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+impl Drop for ViewRoom {
+    fn drop(&mut self) {
+        if !self.held.is_empty() {
+            self.windows.holding.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 
@@ -159,10 +203,26 @@ mod tests {
 
     const TABLES: u64 = WINDOW_TABLES_BYTES;
 
-    #[tokio::test(start_paused = true)]
-    async fn a_window_is_waited_for_once_and_by_those_who_hold_none() {
+    #[test]
+    fn views_take_their_decoders_at_once_or_not_at_all() {
+        let admission = admission(3 * TABLES);
+        let bottle = BottleKey { name: "a".into(), epoch: 0 };
+        let windows = Windows::of(&admission, &bottle);
+        let (mut one, mut two) = (windows.of_views(), windows.of_views());
+        assert!(one.take(TABLES) && one.take(TABLES) && two.take(TABLES));
+        assert!(!two.take(1), "nothing is left");
+        one.give_back(TABLES);
+        assert!(two.take(TABLES));
+        let supply = Supply::new(&windows);
+        assert!(Room::of(&supply).grow(TABLES).is_err());
+        assert!(!supply.is_wanted(), "nobody waits for a window whose views hold memory");
+        drop((one, two));
+        assert_eq!((admission.reserved().sum(), windows.holding.load(Ordering::Relaxed)), (0, 0));
+    }
+
+    fn admission(capacity: u64) -> Arc<Admission> {
         let terms = Terms {
-            capacity: 4 * TABLES,
+            capacity,
             connection: 0,
             exchange: 0,
             stream: 0,
@@ -170,7 +230,12 @@ mod tests {
             bottle: u64::MAX,
             exchanges: 8,
         };
-        let admission = Admission::new(terms, Duration::from_secs(10));
+        Admission::new(terms, Duration::from_secs(10))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_window_is_waited_for_once_and_by_those_who_hold_none() {
+        let admission = admission(4 * TABLES);
         let bottle = BottleKey { name: "a".into(), epoch: 0 };
         let exchange = || Supply::new(&Windows::of(&admission, &bottle));
         let (first, second) = (exchange(), exchange());

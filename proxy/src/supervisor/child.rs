@@ -13,7 +13,7 @@ use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -102,15 +102,21 @@ impl fmt::Display for AskError {
 }
 
 impl Worker {
-    /// Starts a worker, which falls back on `config` if it has to.
+    /// Starts a worker, which falls back on `config` if it has to, and leaves the memory that those `before` it hold.
     ///
     /// # Errors
     /// When the program cannot be started or the handover fails.
-    pub(super) async fn start(recipe: &Recipe, announce: bool, config: &[u8]) -> io::Result<Self> {
+    pub(super) async fn start(
+        recipe: &Recipe,
+        announce: bool,
+        config: &[u8],
+        before: &[Arc<Self>],
+    ) -> io::Result<Self> {
         let kills_before = super::death::kills_for_memory();
         let (ours, theirs) = StdUnixStream::pair()?;
         let journal = journal::create()?;
-        let terms = Terms { announce, ..recipe.terms.clone() };
+        let before = before.iter().map(|worker| worker.pid.as_raw_nonzero().get().unsigned_abs()).collect();
+        let terms = Terms { announce, before, ..recipe.terms.clone() };
         let last = journal::memory_file("decant-config")?;
         last.write_all_at(config, 0)?;
         handover::give(&ours, &terms, &recipe.proxies, &last, &journal)?;

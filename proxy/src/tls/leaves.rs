@@ -130,6 +130,12 @@ impl Leaves {
         Ok(config)
     }
 
+    /// Whether `bottle` has a leaf for `host` already.
+    pub(crate) fn has(&self, bottle: &BottleKey, host: &Host) -> bool {
+        let shelves = lock(&self.shelves);
+        shelves.by_bottle.get(bottle).is_some_and(|shelf| shelf.leaves.contains_key(host))
+    }
+
     /// Drops what is kept for a bottle that has ended.
     pub(crate) fn forget(&self, bottle: &BottleKey) {
         let mut shelves = lock(&self.shelves);

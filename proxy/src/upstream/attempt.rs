@@ -68,10 +68,10 @@ impl<B: RequestBody> Attempt<B> {
                 let held = Held::Http1 { connection, visit, exchange };
                 finish(result, held, spare, reused)
             }
-            Lease::Http2 { mut sender, stream, reused } => {
+            Lease::Http2 { mut sender, unread, stream, reused } => {
                 let spare = self.spare(true);
                 let address = stream.address().clone();
-                let exchange = Exchange::new(Some(stream), None);
+                let exchange = Exchange::new(Some((stream, unread.body())), None);
                 let request = self.request(exchange.clone(), |parts| head::for_http2(parts, &address));
                 let result = sender.try_send_request(request).await;
                 finish(result, Held::Http2 { exchange }, spare, reused)

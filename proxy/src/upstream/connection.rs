@@ -19,8 +19,10 @@ use tokio::task::AbortHandle;
 
 use super::exchange::{Outgoing, RequestBody};
 use super::socket::Socket;
-use crate::budget::Sockets;
+use crate::budget::{Reservation, Sockets, Windows};
+use crate::identity::BottleKey;
 use crate::queue::{Portions, WriteQueue};
+use crate::unread::{Counted, Unread};
 
 /// Bounds of an HTTP/1.1 connection.
 #[derive(Clone, Debug)]
@@ -47,11 +49,11 @@ impl Http1Settings {
 /// Bounds of an HTTP/2 connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Http2Settings {
-    /// Bytes that the upstream may send on one stream before they are read.
-    pub(crate) stream_window_bytes: u32,
-    /// Bytes that the upstream may send on all streams before they are read. h2 ends a connection on which many
-    /// small frames meet a small window: 1 MiB is enough.
-    pub(crate) connection_window_bytes: u32,
+    /// What the upstream may send before it is read. h2 ends a connection on which many small frames meet a small
+    /// window: 1 MiB for the connection is enough.
+    pub(crate) windows: Windows,
+    /// Where there is a ledger: who says how much it is as long as memory is plenty.
+    pub(crate) sockets: Option<Sockets>,
     /// Streams at once, if the upstream allows as many.
     pub(crate) streams: usize,
     /// Bytes of a frame that the upstream may send.
@@ -66,6 +68,12 @@ pub(crate) struct Http2Settings {
     pub(crate) ping_interval: Duration,
     /// Longest wait for that sign.
     pub(crate) ping_timeout: Duration,
+}
+
+impl Http2Settings {
+    fn windows_now(&self, bottle: &BottleKey) -> (Windows, Option<Reservation>) {
+        self.sockets.as_ref().map_or((self.windows, None), |sockets| sockets.windows(bottle))
+    }
 }
 
 /// The task of a connection, aborted when this is dropped.
@@ -131,6 +139,7 @@ impl<B: RequestBody> Http1<B> {
 /// An HTTP/2 connection, shared by its streams. It ends when its last stream has, after the pool has dropped it.
 pub(super) struct Http2<B: RequestBody> {
     pub(super) sender: http2::SendRequest<Outgoing<B>>,
+    pub(super) unread: Arc<Unread>,
     peer: Arc<Peer>,
     our_limit: usize,
 }
@@ -148,12 +157,16 @@ impl<B: RequestBody> Http2<B> {
     pub(super) async fn open<P: Unpin + Send + 'static>(
         socket: Socket<P>,
         settings: &Http2Settings,
+        bottle: &BottleKey,
     ) -> hyper::Result<Self> {
+        let (windows, reserved) = settings.windows_now(bottle);
+        let unread = Unread::new(bottle, windows.stream, settings.sockets.clone());
+        let socket = Counted::of_server(socket, unread.clone());
         let (sender, mut connection) = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .adaptive_window(false)
-            .initial_stream_window_size(settings.stream_window_bytes)
-            .initial_connection_window_size(settings.connection_window_bytes)
+            .initial_stream_window_size(windows.stream)
+            .initial_connection_window_size(windows.connection)
             .initial_max_send_streams(settings.streams)
             .max_frame_size(settings.frame_bytes)
             .max_header_list_size(settings.header_list_bytes)
@@ -173,6 +186,8 @@ impl<B: RequestBody> Http2<B> {
         });
         let told = Arc::clone(&peer);
         Driver::spawn(std::future::poll_fn(move |cx| {
+            // Given back with the connection.
+            let _held = &reserved;
             told.driver.register(cx.waker());
             let polled: Poll<hyper::Result<()>> = Pin::new(&mut connection).poll(cx);
             if polled.is_pending() {
@@ -181,7 +196,7 @@ impl<B: RequestBody> Http2<B> {
             polled
         }))
         .leave();
-        Ok(Self { sender, peer, our_limit: settings.streams })
+        Ok(Self { sender, unread, peer, our_limit: settings.streams })
     }
 
     /// Streams that may be open at once. Opening more would make h2 queue them behind each other.

@@ -18,6 +18,7 @@ use hyper::body::Incoming;
 use super::connection::Http1;
 use super::pool::{StreamPlace, Visit};
 use crate::queue::WriteQueue;
+use crate::unread::Reading;
 
 /// Any error, as hyper takes it.
 pub(super) type BoxError = Box<dyn Error + Send + Sync>;
@@ -39,18 +40,25 @@ pub(super) struct Exchange<B: RequestBody> {
     failure: OnceLock<Arc<dyn Error + Send + Sync>>,
     /// The place of an HTTP/2 stream on its connection, held until both directions are done.
     stream: Option<StreamPlace<B>>,
+    /// Counts the frames of the answer, on HTTP/2.
+    reading: Option<Arc<Reading>>,
     /// What of the request's body waits to be written, on HTTP/1.1.
     queue: Option<Arc<WriteQueue>>,
 }
 
 impl<B: RequestBody> Exchange<B> {
-    pub(super) fn new(stream: Option<StreamPlace<B>>, queue: Option<Arc<WriteQueue>>) -> Arc<Self> {
+    pub(super) fn new(
+        stream: Option<(StreamPlace<B>, Arc<Reading>)>,
+        queue: Option<Arc<WriteQueue>>,
+    ) -> Arc<Self> {
+        let (stream, reading) = stream.unzip();
         Arc::new(Self {
             sent: AtomicBool::new(false),
             cancelled: AtomicBool::new(false),
             sender: AtomicWaker::new(),
             failure: OnceLock::new(),
             stream,
+            reading,
             queue,
         })
     }
@@ -239,6 +247,11 @@ impl<B: RequestBody> Body for UpstreamBody<B> {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let frame = ready!(Pin::new(&mut self.incoming).poll_frame(cx));
+        if let (Some(Held::Http2 { exchange }), Some(Ok(frame))) = (&self.held, &frame)
+            && frame.is_data()
+        {
+            exchange.reading.iter().for_each(|reading| reading.took());
+        }
         match &frame {
             None => self.release(true),
             Some(Err(_)) => self.release(false),

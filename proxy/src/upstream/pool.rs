@@ -24,6 +24,7 @@ use super::exchange::{Outgoing, RequestBody};
 use super::head::Address;
 use crate::identity::BottleKey;
 use crate::target::Target;
+use crate::unread::Unread;
 
 mod state;
 
@@ -54,6 +55,8 @@ pub(super) struct Pool<B: RequestBody> {
     entries: Mutex<HashMap<Key, Arc<Entry<B>>>>,
     /// Idle connections over all entries.
     idle: AtomicUsize,
+    /// Open connections over all entries, those that are being made among them.
+    open: AtomicUsize,
     settings: PoolSettings,
 }
 
@@ -69,8 +72,17 @@ pub(super) struct Entry<B: RequestBody> {
 
 /// A connection to use for one exchange.
 pub(super) enum Lease<B: RequestBody> {
-    Http1 { connection: Http1<B>, visit: Visit<B>, reused: bool },
-    Http2 { sender: http2::SendRequest<Outgoing<B>>, stream: StreamPlace<B>, reused: bool },
+    Http1 {
+        connection: Http1<B>,
+        visit: Visit<B>,
+        reused: bool,
+    },
+    Http2 {
+        sender: http2::SendRequest<Outgoing<B>>,
+        unread: Arc<Unread>,
+        stream: StreamPlace<B>,
+        reused: bool,
+    },
 }
 
 /// What a claim leads to.
@@ -82,7 +94,12 @@ pub(super) enum Claim<B: RequestBody> {
 
 impl<B: RequestBody> Pool<B> {
     pub(super) fn new(settings: PoolSettings) -> Arc<Self> {
-        Arc::new(Self { entries: Mutex::default(), idle: AtomicUsize::new(0), settings })
+        Arc::new(Self {
+            entries: Mutex::default(),
+            idle: AtomicUsize::new(0),
+            open: AtomicUsize::new(0),
+            settings,
+        })
     }
 
     /// A connection for `key`, or the right to make one. With `fresh`, connections that lay idle are passed over.
@@ -198,6 +215,11 @@ impl<B: RequestBody> Pool<B> {
         }
     }
 
+    /// Connections that are open or being made.
+    pub(super) fn open(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
+    }
+
     #[cfg(test)]
     pub(super) fn sizes(&self) -> (usize, usize) {
         (lock(&self.entries).len(), self.idle.load(Ordering::Relaxed))
@@ -276,8 +298,20 @@ impl<B: RequestBody> Drop for Visit<B> {
 /// The place of an open connection among those of its target; free when this is dropped.
 pub(super) struct ConnectionPlace<B: RequestBody>(Visit<B>);
 
+impl<B: RequestBody> ConnectionPlace<B> {
+    fn new(visit: Visit<B>) -> Self {
+        if let Some(pool) = visit.entry.pool.upgrade() {
+            pool.open.fetch_add(1, Ordering::Relaxed);
+        }
+        Self(visit)
+    }
+}
+
 impl<B: RequestBody> Drop for ConnectionPlace<B> {
     fn drop(&mut self) {
+        if let Some(pool) = self.0.entry.pool.upgrade() {
+            pool.open.fetch_sub(1, Ordering::Relaxed);
+        }
         lock(&self.0.entry.state).closed();
         self.0.entry.changed.notify_one();
     }
@@ -320,7 +354,7 @@ pub(super) struct Dialling<B: RequestBody> {
 
 impl<B: RequestBody> Dialling<B> {
     fn new(visit: Visit<B>) -> Self {
-        let place = Some(ConnectionPlace(visit.again()));
+        let place = Some(ConnectionPlace::new(visit.again()));
         Self { visit, place, over: false }
     }
 
@@ -340,11 +374,11 @@ impl<B: RequestBody> Dialling<B> {
     /// Everybody may use the connection.
     pub(super) fn found_http2(mut self, connection: Http2<B>) -> Lease<B> {
         self.over = true;
-        let sender = connection.sender.clone();
+        let (sender, unread) = (connection.sender.clone(), connection.unread.clone());
         let number = lock(&self.visit.entry.state).found_http2(connection);
         self.visit.entry.changed.notify_waiters();
         let stream = StreamPlace { visit: self.visit.again(), connection: number };
-        Lease::Http2 { sender, stream, reused: false }
+        Lease::Http2 { sender, unread, stream, reused: false }
     }
 
     /// Everybody who waits fails with this error.

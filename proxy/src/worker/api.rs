@@ -203,6 +203,7 @@ async fn list_bottles(State(api): State<Arc<Api>>) -> Json<Vec<BottleRow>> {
 
 async fn metrics(State(api): State<Arc<Api>>) -> Response {
     let gateway = &api.gateway;
+    gateway.metrics.set_upstream_connections(gateway.upstreams.connections());
     gateway.metrics.set_leaves(gateway.leaves.counts());
     gateway.metrics.set_exceptions(gateway.book().exceptions.count(today()));
     gateway.measure_memory();

@@ -1,6 +1,6 @@
-//! The loads: transfers and small requests, through one side, every answer checked.
+//! The loads: transfers, small requests and crowds, through one side, every answer checked, and what is measured of them.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use decant_tests::bodies;
 use decant_tests::client::{Connection, post};
@@ -15,7 +15,20 @@ use crate::sides::Side;
 /// Connections that small requests are spread over.
 const CONNECTIONS: u64 = 4;
 
+/// Bytes in one.
+const GIBIBYTE: f64 = 1024.0 * 1024.0 * 1024.0;
+
+/// Bytes of each body of a crowd.
+const CROWD_BODY_BYTES: u64 = 1024 * 1024;
+
+/// Pauses in the reading of each body of a crowd.
+const CROWD_PAUSES: u64 = 8;
+
+/// How long each of them lasts.
+const CROWD_PAUSE: Duration = Duration::from_millis(250);
+
 /// What is sent through a proxy.
+#[derive(Clone, Copy)]
 pub(crate) enum Load {
     /// One body of so many bytes from the origin.
     Download { bytes: u64 },
@@ -23,27 +36,62 @@ pub(crate) enum Load {
     Upload { bytes: u64 },
     /// So many small requests on kept-alive connections.
     Requests { count: u64 },
+    /// So many small requests one after the other, each on a connection of its own.
+    Connections { count: u64 },
+    /// So many small requests one after the other on one connection, each timed.
+    Timed { count: u64 },
+    /// So many bodies at once, each read slowly.
+    Crowd { bodies: u64 },
 }
 
 impl Load {
-    /// The cost of one unit: seconds per gibibyte, or microseconds per request.
-    pub(crate) fn per_unit(&self, cpu: Duration) -> f64 {
+    /// What a figure of this load is counted in.
+    pub(crate) const fn unit(&self) -> &'static str {
         match self {
-            Self::Download { bytes } | Self::Upload { bytes } => {
-                cpu.as_secs_f64() * (1024.0 * 1024.0 * 1024.0) / *bytes as f64
-            }
-            Self::Requests { count } => cpu.as_secs_f64() * 1e6 / *count as f64,
+            Self::Download { .. } | Self::Upload { .. } => "s/GiB",
+            Self::Requests { .. } | Self::Connections { .. } | Self::Timed { .. } => "µs",
+            Self::Crowd { .. } => "MiB",
+        }
+    }
+
+    /// The load for a side that gets a part of it, so that a slow one does not take all the time.
+    pub(crate) const fn divided(self, by: u64) -> Self {
+        match self {
+            Self::Requests { count } => Self::Requests { count: count / by },
+            Self::Connections { count } => Self::Connections { count: count / by },
+            Self::Timed { count } => Self::Timed { count: count / by },
+            other => other,
         }
     }
 }
 
-/// Puts `load` on `side` once.
-pub(crate) async fn run(load: &Load, side: &Side, version: Version) {
+/// Puts `load` on `side` once: its figures. CPU of the proxy for one unit; of a timed load, the median and the 99th
+/// percentile of how long an answer takes; of a crowd, the proxy's peak resident memory.
+pub(crate) async fn measure(load: Load, side: &Side, version: Version) -> Vec<f64> {
+    let per_gibibyte = |cpu: Duration, bytes| cpu.as_secs_f64() * GIBIBYTE / bytes as f64;
+    let per_request = |cpu: Duration, count| cpu.as_secs_f64() * 1e6 / count as f64;
     match load {
-        Load::Download { bytes } => download(side, version, *bytes).await,
-        Load::Upload { bytes } => upload(side, version, *bytes).await,
-        Load::Requests { count } => requests(side, version, *count).await,
+        Load::Download { bytes } => {
+            vec![per_gibibyte(cpu_of(side, download(side, version, bytes)).await, bytes)]
+        }
+        Load::Upload { bytes } => vec![per_gibibyte(cpu_of(side, upload(side, version, bytes)).await, bytes)],
+        Load::Requests { count } => {
+            vec![per_request(cpu_of(side, requests(side, version, count)).await, count)]
+        }
+        Load::Connections { count } => {
+            vec![per_request(cpu_of(side, connections(side, version, count)).await, count)]
+        }
+        Load::Timed { count } => timed(side, version, count).await,
+        Load::Crowd { bodies } => vec![crowd(side, version, bodies).await],
     }
+}
+
+/// The CPU time that the proxy of `side` spends during `work`.
+async fn cpu_of(side: &Side, work: impl Future<Output = ()>) -> Duration {
+    let process = side.process().expect("a proxy");
+    let before = process.cpu();
+    work.await;
+    process.cpu() - before
 }
 
 async fn download(side: &Side, version: Version, bytes: u64) {
@@ -76,10 +124,57 @@ async fn requests(side: &Side, version: Version, count: u64) {
 
 async fn one_connection(mut connection: Connection, url: String, name: &str, count: u64) {
     for _request in 0..count {
-        let response = connection.send(small(&url)).await.expect("an answer");
-        assert_eq!(response.status(), 200, "{name}");
-        drain(response.into_body()).await;
+        exchange(&mut connection, &url, name).await;
     }
+}
+
+async fn connections(side: &Side, version: Version, count: u64) {
+    for _connection in 0..count {
+        let mut connection = side.open(version).await;
+        exchange(&mut connection, &side.url("/small"), side.name).await;
+    }
+}
+
+async fn timed(side: &Side, version: Version, count: u64) -> Vec<f64> {
+    let (mut connection, url) = (side.open(version).await, side.url("/small"));
+    let mut times = Vec::new();
+    for _request in 0..count {
+        let start = Instant::now();
+        exchange(&mut connection, &url, side.name).await;
+        times.push(start.elapsed().as_secs_f64() * 1e6);
+    }
+    times.sort_by(f64::total_cmp);
+    vec![times[times.len() / 2], times[times.len() * 99 / 100]]
+}
+
+/// The proxy's peak resident memory in mebibytes while `bodies` come through it slowly.
+async fn crowd(side: &Side, version: Version, bodies: u64) -> f64 {
+    let process = side.process().expect("a proxy");
+    process.reset_peak();
+    let reading: Vec<_> = (0..bodies).map(|_body| slow_download(side, version)).collect();
+    futures_util::future::join_all(reading).await;
+    process.peak_resident() as f64 / (1024.0 * 1024.0)
+}
+
+async fn slow_download(side: &Side, version: Version) {
+    let mut connection = side.open(version).await;
+    let request = small(&side.url(&format!("/bytes/{CROWD_BODY_BYTES}")));
+    let mut body = connection.send(request).await.expect("an answer").into_body();
+    let (mut received, mut pauses) = (0, 0);
+    while let Some(frame) = body.frame().await {
+        received += frame.expect("a whole body").data_ref().map_or(0, |data| data.len() as u64);
+        while pauses < received * CROWD_PAUSES / CROWD_BODY_BYTES {
+            tokio::time::sleep(CROWD_PAUSE).await;
+            pauses += 1;
+        }
+    }
+    assert_eq!(received, CROWD_BODY_BYTES, "{}", side.name);
+}
+
+async fn exchange(connection: &mut Connection, url: &str, name: &str) {
+    let response = connection.send(small(url)).await.expect("an answer");
+    assert_eq!(response.status(), 200, "{name}");
+    drain(response.into_body()).await;
 }
 
 /// A request with the fields that a client library sends.

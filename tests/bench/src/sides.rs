@@ -1,4 +1,6 @@
-//! The sides of the comparison: nginx, a gateway with all detectors, a gateway with none, each with its origin.
+//! The ways from the client to the origin that are compared: directly, through other proxies, through gateways.
+//!
+//! Invariant: every way leads to the same origin, which is verified on all of them.
 
 use std::sync::Arc;
 
@@ -12,13 +14,15 @@ use decant_tests::process::Observed;
 use http::{Request, Response, Version};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use tokio::net::TcpStream;
 
 use crate::body;
-use crate::nginx::Nginx;
+use crate::peer::{Kind, Peer, Surroundings};
 
 /// The name of the origin.
 const NAME: &str = "origin.test";
+
+/// The same for proxies that can be told no address of a name: what the machine itself resolves.
+const LOCAL: &str = "localhost";
 
 /// The answer to a small request.
 const SMALL: &str =
@@ -28,66 +32,111 @@ const SMALL: &str =
 const NO_DETECTORS: &str = "- {name: all, hosts: [origin.test], ports: [\"1-65535\"], \
                             inspect: {request: {detectors: none}, response: {detectors: none}}}";
 
-/// One proxy under measurement.
+/// Between the client and the origin.
+enum Between {
+    Nothing,
+    /// A reverse proxy: it answers for the origin.
+    Reverse(Peer),
+    /// A forward proxy: it opens tunnels.
+    Forward(Peer),
+    Gateway(Gateway),
+}
+
+/// One way from the client to the origin.
 pub(crate) struct Side {
     pub(crate) name: &'static str,
     pub(crate) body: Bytes,
-    proxy: Proxy,
+    /// The name by which this side finds the origin.
+    host: &'static str,
+    between: Between,
     client: Client,
     origin: Arc<Origin>,
 }
 
-enum Proxy {
-    Nginx(Nginx),
-    Gateway(Gateway),
+/// The client, the origin and all that is between them.
+pub(crate) struct Scene {
+    ca: TestCa,
+    body: Bytes,
+    origin: Arc<Origin>,
+}
+
+impl Scene {
+    /// An origin that speaks `version` where it is asked to.
+    pub(crate) async fn new(version: Version) -> Self {
+        let (ca, body) = (TestCa::new(), body::mixed());
+        let alpn: &[&str] = if version == Version::HTTP_2 { &["h2", "http/1.1"] } else { &["http/1.1"] };
+        let tls = ca.leaf(&[NAME, LOCAL]).server_config(alpn);
+        let origin = Arc::new(Origin::https_with(tls, answer(body.clone())).await);
+        Self { ca, body, origin }
+    }
+
+    /// No proxy at all.
+    pub(crate) fn direct(&self) -> Side {
+        let client = Client::new(self.origin.address(), roots_from_pem(self.ca.pem()));
+        self.side("direct", NAME, Between::Nothing, client)
+    }
+
+    /// Another proxy.
+    pub(crate) async fn peer(&self, name: &'static str, kind: Kind) -> Side {
+        let around = Surroundings { ca: &self.ca, name: NAME, origin: self.origin.address() };
+        let peer = Peer::start(kind, &around).await;
+        let client = Client::new(peer.address(), roots_from_pem(self.ca.pem()));
+        if kind == Kind::Nginx {
+            return self.side(name, NAME, Between::Reverse(peer), client);
+        }
+        self.side(name, LOCAL, Between::Forward(peer), client)
+    }
+
+    /// The gateway with all detectors.
+    pub(crate) async fn scanning(&self, name: &'static str) -> Side {
+        self.gateway(name, self.setup()).await
+    }
+
+    /// The gateway with no detector.
+    pub(crate) async fn passing(&self, name: &'static str) -> Side {
+        self.gateway(name, self.setup().routes(NO_DETECTORS)).await
+    }
+
+    fn setup(&self) -> Setup {
+        Setup::new().host(NAME).trust(&self.ca)
+    }
+
+    async fn gateway(&self, name: &'static str, setup: Setup) -> Side {
+        let gateway = setup.start().await;
+        let client = gateway.client();
+        self.side(name, NAME, Between::Gateway(gateway), client)
+    }
+
+    fn side(&self, name: &'static str, host: &'static str, between: Between, client: Client) -> Side {
+        Side { name, body: self.body.clone(), host, between, client, origin: Arc::clone(&self.origin) }
+    }
 }
 
 impl Side {
-    /// All sides, in front of one origin that speaks `version` where it is asked to.
-    pub(crate) async fn all(version: Version) -> Vec<Self> {
-        let (ca, body) = (TestCa::new(), body::mixed());
-        let alpn: &[&str] = if version == Version::HTTP_2 { &["h2", "http/1.1"] } else { &["http/1.1"] };
-        let tls = ca.leaf(&[NAME]).server_config(alpn);
-        let origin = Arc::new(Origin::https_with(tls, answer(body.clone())).await);
-        let nginx = Nginx::start(&ca, NAME, origin.address()).await;
-        let client = Client::new(nginx.address(), roots_from_pem(ca.pem()));
-        let mut sides = vec![Self::new("nginx", &body, Proxy::Nginx(nginx), client, &origin)];
-        for (name, routes) in [("all detectors", None), ("no detectors", Some(NO_DETECTORS))] {
-            let setup = Setup::new().host(NAME).trust(&ca);
-            let gateway = routes.into_iter().fold(setup, Setup::routes).start().await;
-            let client = gateway.client();
-            sides.push(Self::new(name, &body, Proxy::Gateway(gateway), client, &origin));
-        }
-        sides
-    }
-
-    fn new(name: &'static str, body: &Bytes, proxy: Proxy, client: Client, origin: &Arc<Origin>) -> Self {
-        Self { name, body: body.clone(), proxy, client, origin: Arc::clone(origin) }
-    }
-
-    /// The process whose CPU time counts.
-    pub(crate) fn process(&self) -> Observed {
-        match &self.proxy {
-            Proxy::Nginx(nginx) => Observed::new(nginx.pid()),
-            Proxy::Gateway(gateway) => gateway.worker(),
+    /// The process whose CPU time and memory count; none where there is no proxy.
+    pub(crate) fn process(&self) -> Option<Observed> {
+        match &self.between {
+            Between::Nothing => None,
+            Between::Reverse(peer) | Between::Forward(peer) => Some(peer.process()),
+            Between::Gateway(gateway) => Some(gateway.worker()),
         }
     }
 
     /// The URL of `path` on the origin.
     pub(crate) fn url(&self, path: &str) -> String {
-        format!("https://{NAME}:{}{path}", self.origin.port())
+        format!("https://{}:{}{path}", self.host, self.origin.port())
     }
 
-    /// A connection through the proxy.
+    /// A connection to the origin on this way.
     pub(crate) async fn open(&self, version: Version) -> Connection {
-        let Proxy::Nginx(nginx) = &self.proxy else {
-            return self.client.open(version, NAME, self.origin.port()).await;
-        };
         let alpn = if version == Version::HTTP_2 { "h2" } else { "http/1.1" };
-        let socket = TcpStream::connect(nginx.address()).await.expect("nginx listens");
-        socket.set_nodelay(true).expect("a TCP socket");
-        let stream = self.client.handshake(socket, NAME, &[alpn]).await.expect("TLS with nginx");
-        Connection::over(Box::new(stream), version).await
+        let tls = match &self.between {
+            Between::Nothing | Between::Reverse(_) => self.client.direct(self.host, &[alpn]).await,
+            Between::Forward(_) | Between::Gateway(_) => {
+                self.client.tls(&format!("{}:{}", self.host, self.origin.port()), self.host, &[alpn]).await
+            }
+        };
+        Connection::over(Box::new(tls.expect("TLS")), version).await
     }
 }
 

@@ -19,6 +19,25 @@ pub(super) fn spawn_logged(command: &mut Command, folder: &Path) -> Child {
     command.stdout(stdout).stderr(stderr).spawn().expect("the program starts")
 }
 
+/// The name of the container of a gateway whose state is in `folder`.
+pub(super) fn container_of(folder: &Path) -> String {
+    let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    format!("decant-test-{}", name.trim_matches('.'))
+}
+
+/// Starts `decant` in a container of `image` that sees `folder` where it is.
+pub(super) fn engine_run(image: &str, memory: Option<u64>, folder: &Path) -> Command {
+    let mut command = Command::new("docker");
+    command.args(["run", "--rm", "--network", "host", "--user", "0:0", "--no-healthcheck"]);
+    command.args(["--label", crate::docker::LABEL, "--name", &container_of(folder)]);
+    command.arg("--volume").arg(format!("{0}:{0}", folder.display()));
+    if let Some(bytes) = memory {
+        command.args(["--memory", &bytes.to_string(), "--memory-swap", &bytes.to_string()]);
+    }
+    command.arg(image);
+    command
+}
+
 pub(super) fn printed(folder: &Path) -> String {
     let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap_or_default();
     read("stdout.log") + &read("stderr.log")

@@ -13,13 +13,13 @@ impl Gateway {
     /// The process that was started, and stays.
     #[must_use]
     pub fn supervisor(&self) -> Observed {
-        Observed::new(self.child.id())
+        Observed::new(self.pid.unwrap_or_else(|| self.child.id()))
     }
 
     /// The process that carries the data: the worker, where there is one, else the program itself.
     #[must_use]
     pub fn worker(&self) -> Observed {
-        let main = Observed::new(self.child.id());
+        let main = self.supervisor();
         main.children().first().copied().unwrap_or(main)
     }
 
@@ -30,7 +30,7 @@ impl Gateway {
     pub async fn next_worker(&self, before: Observed, limit: Duration) -> Observed {
         let started = Instant::now();
         loop {
-            let main = Observed::new(self.child.id());
+            let main = self.supervisor();
             let next = main.children().into_iter().find(|child| *child != before);
             if let Some(next) = next
                 && self.admin("/readyz").await.is_ok_and(|(status, _)| status == 200)

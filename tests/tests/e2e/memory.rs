@@ -1,26 +1,27 @@
 //! The memory law: in a container of 64 MiB a crowd of transfers completes, what the ledger says is what the kernel
 //! sees, and a bottle that takes all it can leaves its neighbour alone.
 
-use std::net::{IpAddr, Ipv4Addr};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use decant_tests::bodies::Coding;
+use bytes::Bytes;
+use decant_tests::bodies::{self, Coding};
 use decant_tests::ca::TestCa;
-use decant_tests::cgroup::Cgroup;
-use decant_tests::client::{Client, get, read_all};
+use decant_tests::client::{get, read_all};
 use decant_tests::crowd::{Crowd, Outcome, Transfer};
+use decant_tests::docker::Docker;
 use decant_tests::gateway::{Gateway, Setup};
-use decant_tests::origin::{End, Origin, fixed};
+use decant_tests::hostile;
+use decant_tests::origin::{End, Origin, fixed, handler};
+use decant_tests::pressure::{
+    MIB, SAMPLE, TWO_BOTTLES, ask, assert_all_given_back, charged, mib, reserved, small, spread, two_clients,
+    watched,
+};
+use decant_tests::relay::Relay;
 use decant_tests::tools::long_form;
-use http::Version;
+use http::{Response, Version};
+use rustix::process::Signal;
 
 use crate::support::{ONE, VERSIONS};
-
-const MIB: u64 = 1024 * 1024;
-
-/// The container's memory.
-const LIMIT: u64 = 64 * MIB;
 
 /// Downloads and uploads at once.
 const DOWNLOADS: usize = 256;
@@ -34,75 +35,9 @@ const UNOPTIMISED_PART: usize = 8;
 const BLOCKS: u64 = 4;
 const BLOCKS_LONG: u64 = 205;
 
-/// Time between two looks at the gateway's memory.
-const SAMPLE: Duration = Duration::from_millis(250);
-
 /// When no transfer has begun for so long, those that have fill what there is; longest wait for that.
 const SETTLED_AFTER: Duration = Duration::from_secs(1);
 const SETTLED_WITHIN: Duration = Duration::from_secs(30);
-
-/// A setup in a container of [`LIMIT`].
-fn small() -> Setup {
-    Setup::new().memory_limit(LIMIT)
-}
-
-/// Memory of the gateway at its worst, in bytes.
-#[derive(Clone, Copy, Debug, Default)]
-struct Worst {
-    /// Charged by the kernel and not to be taken back.
-    charged: u64,
-    sockets: u64,
-    reserved: f64,
-}
-
-/// What the kernel charges the gateway with and cannot take back, its sockets included where it counts them.
-fn charged(gateway: &Gateway) -> u64 {
-    gateway.cgroup().map_or_else(|| gateway.worker().resident(), Cgroup::unreclaimable)
-}
-
-/// Watches the gateway's memory until told to stop; it is within its budget at every look.
-async fn watch(gateway: &Gateway, stop: &AtomicBool) -> Worst {
-    let mut worst = Worst::default();
-    while !stop.load(Ordering::Relaxed) {
-        let (charged, reserved) = (charged(gateway), reserved(gateway).await);
-        assert!(
-            charged <= LIMIT,
-            "{:.1} MiB charged, {:.1} MiB reserved",
-            mib(charged),
-            reserved / MIB as f64
-        );
-        worst.charged = worst.charged.max(charged);
-        worst.sockets = worst.sockets.max(gateway.worker().socket_memory());
-        worst.reserved = worst.reserved.max(reserved);
-        tokio::time::sleep(SAMPLE).await;
-    }
-    assert_eq!(gateway.cgroup().map_or(0, Cgroup::oom_kills), 0, "nothing was killed");
-    println!(
-        "at worst {:.1} MiB charged, {:.1} MiB in sockets, {:.1} MiB reserved; the kernel's peak {:.1} MiB",
-        mib(worst.charged),
-        mib(worst.sockets),
-        worst.reserved / MIB as f64,
-        gateway.cgroup().map_or(0.0, |group| mib(group.peak())),
-    );
-    worst
-}
-
-/// What the ledger has given out.
-async fn reserved(gateway: &Gateway) -> f64 {
-    let metrics = gateway.metrics().await;
-    let kinds = ["connection", "exchange", "stream", "decoder"];
-    kinds.iter().map(|kind| metrics.sum("decant_memory_reserved_bytes", &[("kind", kind)])).sum()
-}
-
-/// Waits until the ledger has everything back.
-async fn assert_all_given_back(gateway: &Gateway) {
-    let started = Instant::now();
-    while reserved(gateway).await > 0.0 {
-        let text = gateway.metrics().await.text().to_owned();
-        assert!(started.elapsed() < SETTLED_WITHIN, "something is still reserved: {text}");
-        tokio::time::sleep(SAMPLE).await;
-    }
-}
 
 /// Waits until no more transfers begin.
 async fn settled(crowd: &Crowd, all: usize) -> usize {
@@ -135,10 +70,6 @@ fn is_optimised() -> bool {
     std::env::var_os("DECANT_BIN").is_some()
 }
 
-fn mib(bytes: u64) -> f64 {
-    bytes as f64 / MIB as f64
-}
-
 /// Checks that every byte of every transfer came, and that the gateway has scanned it.
 async fn assert_complete(gateway: &Gateway, outcomes: &[(Transfer, Outcome)]) {
     let whole =
@@ -160,11 +91,22 @@ async fn assert_complete(gateway: &Gateway, outcomes: &[(Transfer, Outcome)]) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crowd_passes_through_a_small_control_group() {
+    a_crowd_passes(small()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_crowd_passes_through_a_small_container() {
+    let Some(engine) = Docker::take() else { return };
+    let Some(image) = engine.image_under_test() else { return };
+    a_crowd_passes(small().image(image)).await;
+}
+
+async fn a_crowd_passes(setup: Setup) {
     let ca = TestCa::new();
     let crowd = Crowd::new(&ca).await;
     // How long it takes is the machine's: nobody is to be refused for that.
-    let patient = small().section("limits: {admission_timeout: 5m}");
+    let patient = setup.section("limits: {admission_timeout: 5m}");
     let gateway = crowd.known_to(patient).trust(&ca).start().await;
     let mut all = [transfers(DOWNLOADS, false), transfers(UPLOADS, true)].concat();
     // More windows than fit at once: they queue. A brotli body is one stream, so it is one block.
@@ -173,7 +115,6 @@ async fn a_crowd_passes_through_a_small_container() {
     {
         all.extend([Transfer { upload: false, version, coding, slow: false, blocks }; 8]);
     }
-    let stop = AtomicBool::new(false);
     let run = async {
         let started = Instant::now();
         let mut running = crowd.start(&gateway.client(), &all);
@@ -185,10 +126,9 @@ async fn a_crowd_passes_through_a_small_container() {
             outcomes.push(ended.expect("no transfer panics"));
         }
         println!("all over after {:?}", started.elapsed());
-        stop.store(true, Ordering::Relaxed);
         outcomes
     };
-    let (outcomes, _worst) = tokio::join!(run, watch(&gateway, &stop));
+    let (outcomes, _worst) = watched(&gateway, run).await;
     assert_complete(&gateway, &outcomes).await;
     drop(outcomes);
     assert_all_given_back(&gateway).await;
@@ -203,7 +143,7 @@ const ONCE: u64 = 2 * MIB;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stopped_transfer_costs_what_it_reserved() {
     // Without optimisation futures are several times as large.
-    let factor = if is_optimised() { 1.0 } else { 4.0 };
+    let factor = if is_optimised() { 1 } else { 4 };
     for (upload, version) in [(false, 0), (false, 1), (true, 0), (true, 1)] {
         for coding in [Coding::Identity, Coding::Gzip] {
             let ca = TestCa::new();
@@ -218,17 +158,14 @@ async fn a_stopped_transfer_costs_what_it_reserved() {
             assert_eq!(settled(&crowd, ALIKE).await, ALIKE, "there is room for them");
             tokio::time::sleep(SETTLED_AFTER).await;
             let (grown, reserved) = (charged(&gateway).saturating_sub(idle), reserved(&gateway).await);
-            let each = |bytes: f64| bytes / 1024.0 / ALIKE as f64;
+            let each = |bytes: u64| bytes as f64 / 1024.0 / ALIKE as f64;
             println!(
                 "upload {upload} {version:?} {coding:?}: each {:.0} KiB of {:.0} KiB reserved, {:.0} KiB in sockets",
-                each(grown as f64),
+                each(grown),
                 each(reserved),
-                each(gateway.worker().socket_memory() as f64),
+                each(gateway.worker().socket_memory()),
             );
-            assert!(
-                grown as f64 <= reserved * factor + ONCE as f64,
-                "{grown} bytes grown, {reserved} reserved"
-            );
+            assert!(grown <= reserved * factor + ONCE, "{grown} bytes grown, {reserved} reserved");
             // An upload that stands is not seen to be given up before the origin reads on.
             crowd.open_gate();
             drop(running);
@@ -243,26 +180,6 @@ const REQUESTS: usize = 60;
 /// Longest time that one of them may take.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(5);
 
-/// Sends small requests, each on a connection of its own, and returns how long they took, sorted.
-async fn ask(client: &Client, port: u16) -> Vec<Duration> {
-    let mut times = Vec::new();
-    for number in 0..REQUESTS {
-        let version = VERSIONS[number % 2];
-        let started = Instant::now();
-        let asked = client.fetch(version, ONE, port, get(&format!("https://{ONE}:{port}/{number}")));
-        let response = asked.await.expect("the neighbour is answered");
-        assert_eq!(response.status(), 200, "request {number}");
-        assert_eq!(read_all(response.into_body()).await.end, End::Clean, "request {number}");
-        times.push(started.elapsed());
-    }
-    times.sort();
-    times
-}
-
-/// The bottle that takes all it can, and its neighbour.
-const TWO_BOTTLES: &str = "bottles: [{name: greedy, sources: [127.0.0.2/32], policy: default}, \
-                           {name: modest, sources: [127.0.0.3/32], policy: default}]";
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_neighbour_of_a_greedy_bottle_is_served() {
     let ca = TestCa::new();
@@ -271,9 +188,8 @@ async fn a_neighbour_of_a_greedy_bottle_is_served() {
     let setup = crowd.known_to(small()).host(ONE).bottles(TWO_BOTTLES).trust(&ca);
     // Whoever waits for memory is refused soon: the greedy one is never done.
     let gateway = setup.section("limits: {admission_timeout: 2s}").start().await;
-    let from = |last: u8| gateway.client().from(IpAddr::V4(Ipv4Addr::new(127, 0, 0, last)));
-    let (greedy, modest) = (from(2), from(3));
-    let before = ask(&modest, origin.port()).await;
+    let (greedy, modest) = two_clients(&gateway);
+    let before = ask(&modest, ONE, origin.port(), REQUESTS).await;
 
     let wide = [Coding::Brotli, Coding::Zstd, Coding::Gzip, Coding::Identity];
     let one = |number: usize| Transfer {
@@ -283,7 +199,6 @@ async fn a_neighbour_of_a_greedy_bottle_is_served() {
         slow: number.is_multiple_of(3),
         blocks: 64,
     };
-    let stop = AtomicBool::new(false);
     let run = async {
         // Nobody ever opens the gate.
         let transfers = crowd.start(&greedy, &(0..480).map(one).collect::<Vec<_>>());
@@ -292,8 +207,7 @@ async fn a_neighbour_of_a_greedy_bottle_is_served() {
             silent.push(greedy.wire().await);
         }
         let begun = settled(&crowd, 480).await;
-        let during = ask(&modest, origin.port()).await;
-        stop.store(true, Ordering::Relaxed);
+        let during = ask(&modest, ONE, origin.port(), REQUESTS).await;
         println!(
             "{begun} transfers stand; the neighbour's requests: {:?} before, {:?} now",
             spread(&before),
@@ -303,12 +217,96 @@ async fn a_neighbour_of_a_greedy_bottle_is_served() {
         drop((transfers, silent));
         during
     };
-    let (during, _worst) = tokio::join!(run, watch(&gateway, &stop));
+    let (during, _worst) = watched(&gateway, run).await;
     assert!(during[REQUESTS - 1] < ANSWERED_WITHIN, "{during:?}");
     assert_all_given_back(&gateway).await;
 }
 
-/// Median, 99th percentile and longest.
-fn spread(times: &[Duration]) -> [Duration; 3] {
-    [times[times.len() / 2], times[times.len() * 99 / 100], times[times.len() - 1]]
+/// The way to an origin that is far away, there and back.
+const FAR: Duration = Duration::from_millis(50);
+
+/// What is fetched from there, and how long that may take. At 64 KiB a round trip it would be seven seconds.
+const FAR_BYTES: u64 = 8 * MIB;
+const FAR_WITHIN: Duration = Duration::from_millis(2500);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_far_origin_is_not_made_slow() {
+    let ca = TestCa::new();
+    let block = Bytes::from(vec![b'.'; 64 << 10]);
+    let answer = move |_request, _record| {
+        let block = block.clone();
+        async move { Response::new(bodies::looped(block, FAR_BYTES >> 16)) }
+    };
+    for version in VERSIONS {
+        let origin = Origin::https_only(&ca, &[ONE], version, handler(answer.clone())).await;
+        let relay = Relay::to(origin.address(), FAR).await;
+        let gateway = small().host(ONE).trust(&ca).start().await;
+        let url = format!("https://{ONE}:{}/", relay.port());
+        let mut connection = gateway.client().open(version, ONE, relay.port()).await;
+        let started = Instant::now();
+        let response = connection.send(get(&url)).await.expect("an answer");
+        let received = read_all(response.into_body()).await;
+        let took = started.elapsed();
+        println!("{version:?}: {} MiB over {FAR:?} in {took:?}", FAR_BYTES / MIB);
+        assert_eq!((received.bytes, received.end), (FAR_BYTES, End::Clean));
+        assert!(took < FAR_WITHIN, "{version:?}: {took:?}");
+    }
+}
+
+/// Rules are about so large at least, and what an exchange and its connection take is less.
+const RULES_LEAST: u64 = 2 * MIB;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rules_that_are_still_needed_are_reserved() {
+    let ca = TestCa::new();
+    let origin = Origin::https(&ca, &[ONE], hostile::answers()).await;
+    let setup = small().host(ONE).trust(&ca).file("more.yaml", MORE_RULES);
+    let gateway = setup.section("detectors: {files: [more.yaml]}").start().await;
+    let url = format!("https://{ONE}:{}/events", origin.port());
+    let client = gateway.client();
+    let response = client.fetch(Version::HTTP_11, ONE, origin.port(), get(&url)).await.expect("an answer");
+    let (before, reserved_before) = (charged(&gateway), reserved(&gateway).await);
+    for round in 0..3 {
+        let text = MORE_RULES.replace("0123", &format!("{round:04}"));
+        std::fs::write(gateway.config_file().with_file_name("more.yaml"), text).expect("it is writable");
+        gateway.reload().await;
+        let grown = charged(&gateway).saturating_sub(before);
+        let more = reserved(&gateway).await - reserved_before;
+        println!("{:.1} MiB more after a reload, {:.1} MiB of them reserved", mib(grown), mib(more));
+        assert!(more >= RULES_LEAST, "the rules that the running exchange began with are counted");
+        assert!(grown <= more + ONCE, "{grown} bytes grown, {more} reserved");
+    }
+    drop(response);
+    assert_all_given_back(&gateway).await;
+}
+
+/// A detector of the test's own, which differs at each reload.
+const MORE_RULES: &str = "
+detectors:
+  - id: more
+    description: A mark that only this test uses
+    pattern: 'more-0123-[a-z]{8}'
+    examples: {match: ['more-0123-abcdefgh'], ignore: ['more-0123']}
+";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_leaves_room_for_the_one_before_it() {
+    let ca = TestCa::new();
+    let origin = Origin::https(&ca, &[ONE], hostile::answers()).await;
+    let gateway = Setup::new().memory_limit(128 * MIB).host(ONE).trust(&ca).start().await;
+    let url = format!("https://{ONE}:{}/events", origin.port());
+    let client = gateway.client();
+    let response = client.fetch(Version::HTTP_11, ONE, origin.port(), get(&url)).await.expect("an answer");
+    let old = gateway.worker();
+    gateway.signal(Signal::USR2);
+    let _new = gateway.next_worker(old, SETTLED_WITHIN).await;
+    let left = reserved(&gateway).await;
+    println!(
+        "the old worker has {:.1} MiB resident, {:.1} MiB are left to it",
+        mib(old.resident()),
+        mib(left)
+    );
+    assert!(left >= 4 * MIB, "what the old worker holds is counted: {left} bytes");
+    drop(response);
+    assert_all_given_back(&gateway).await;
 }

@@ -11,7 +11,7 @@ use decant_tests::secrets::github_pat;
 use decant_tests::seed::Seeded;
 use decant_tests::tools::need;
 
-use crate::support::{PAIRINGS, Problem, Stage, setup};
+use crate::support::{PAIRINGS, Problem, Stage, VERSIONS, host, setup};
 
 /// Series, and a label that each of them has, if any.
 const SERIES: &[(&str, &str)] = &[
@@ -60,6 +60,21 @@ async fn every_series_is_there() {
         let line = metrics.text().lines().find(starts);
         let line = line.unwrap_or_else(|| panic!("no {name} in {}", metrics.text()));
         assert!(label.is_empty() || line.contains(&format!("{label}=\"")), "no `{label}` in {line}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_are_counted_on_both_sides() {
+    let stage = Stage::new(counting).await;
+    for version in VERSIONS {
+        let mut connection = stage.client.open(version, host(version), stage.origin(version).port()).await;
+        let answer = connection.send(get(&stage.url(version, "/"))).await.expect("an answer");
+        read_all(answer.into_body()).await;
+        let metrics = stage.gateway.metrics().await;
+        for side in ["downstream", "upstream"] {
+            assert!(metrics.sum("decant_connections", &[("side", side)]) >= 1.0, "{version:?} {side}");
+        }
+        drop(connection);
     }
 }
 

@@ -9,6 +9,7 @@ use decant_config::{ExchangeLog, Mode};
 use http::{Method, StatusCode, request};
 use tokio::time::Instant;
 
+use super::super::holders::Waits;
 use super::super::refusal::Refusal;
 use super::line::{Half, Line};
 use super::shown::{self, MASKED, Masks};
@@ -43,6 +44,8 @@ pub(crate) struct Exchange {
     /// The memory of its decoders, and what it has reserved for itself.
     pub(super) windows: Windows,
     held: Mutex<Vec<Reservation>>,
+    /// Whether it waits for its client.
+    pub(crate) waits: Waits,
     _open: Up,
 }
 
@@ -143,6 +146,7 @@ impl Exchange {
             state: Mutex::default(),
             windows: Windows::of(&connection.gateway.admission, &bottle.key),
             held: Mutex::default(),
+            waits: Waits::default(),
         })
     }
 
@@ -222,7 +226,7 @@ impl Exchange {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn masks(&self) -> Masks {
+    pub(super) fn masks(&self) -> Masks {
         *self.masks.get_or_init(|| Masks::of(&self.book, &self.target.host, &self.path))
     }
 
@@ -236,8 +240,14 @@ impl Exchange {
         if self.masks().host { MASKED.to_owned() } else { self.target.host.to_string() }
     }
 
+    /// Whether its answer has begun, and how many bytes have come from the client or gone to it.
+    pub(crate) fn progress(&self) -> (bool, u64) {
+        let state = self.state();
+        (state.status.is_some(), state.request.counts.received + state.response.counts.released)
+    }
+
     /// Notes who broke the exchange off; the first who did counts.
-    pub(super) fn aborted_by(&self, who: &'static str) {
+    pub(crate) fn aborted_by(&self, who: &'static str) {
         self.state().aborted_by.get_or_insert(who);
     }
 

@@ -2,6 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -57,7 +58,10 @@ impl Body for Tracked {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = &mut *self;
-        match Pin::new(&mut this.inner).poll_frame(cx) {
+        let polled = Pin::new(&mut this.inner).poll_frame(cx);
+        // As long as nobody asks for more, the client is what is waited for.
+        this.exchange.waits.to_take.store(polled.is_ready(), Ordering::Relaxed);
+        match polled {
             Poll::Pending => this.poll_idle(cx),
             Poll::Ready(frame) => {
                 match &frame {

@@ -3,11 +3,11 @@
 //! The scan of what came goes on undisturbed, so every verdict on the body as it came stays. What leaves differs from it in
 //! the overwritten bytes alone, so a match that stands only in what leaves touches one of them. The echo, a second scan,
 //! finds those: it begins one longest match before the first overwritten byte, and ends where both scans have decided
-//! everything and see the same bytes behind them: from there on they would find the same. Invariant: nothing leaves
-//! that the echo has not cleared.
+//! everything and see the same bytes behind them, those included from which a view may open: from there on they would
+//! find the same. Invariant: nothing leaves that the echo has not cleared.
 //!
-//! Cost: a copy of the last bytes that left (at most one longest match) while a match may still have to be overwritten,
-//! and a second scan around each one that was.
+//! Cost: a copy of the last bytes that left (at most one longest match, or [`TAIL_MIN`]: encoded it is longer) while a
+//! match may still have to be overwritten, and a second scan around each one that was.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -22,6 +22,10 @@ use crate::inspect::seam::{FILL, Seam};
 use crate::inspect::verdict::{
     Blocked, Direction, Fixed, Judge, Ruling, Surface, Trouble, TroubleKind, View,
 };
+use crate::inspect::windows::Windows;
+
+/// Bytes of what left that are kept at least: a match of 680 bytes, six for each as `\u0041` has them.
+const TAIL_MIN: usize = 4 << 10;
 
 /// The redaction of one body.
 pub(super) struct Redaction {
@@ -34,6 +38,7 @@ pub(super) struct Redaction {
     echo: Option<Echo>,
     /// Matches that may still be overwritten (`limits.redactions`).
     left: usize,
+    windows: Windows,
 }
 
 impl Redaction {
@@ -43,7 +48,7 @@ impl Redaction {
             return None;
         }
         Some(Self {
-            tail: Tail::new(plan.rules.look_back()),
+            tail: Tail::new(plan.rules.look_back().max(TAIL_MIN)),
             rules: plan.rules.clone(),
             views: plan.limits.views,
             selection: plan.selection.clone(),
@@ -51,6 +56,7 @@ impl Redaction {
             direction: plan.direction,
             echo: None,
             left: plan.limits.redactions,
+            windows: plan.windows.clone(),
         })
     }
 
@@ -79,7 +85,7 @@ impl Redaction {
             echo.scan(piece, court)?;
             *budget = budget.saturating_sub(piece.len());
         }
-        if agreed && echo.has_faded(self.rules.reach()) {
+        if agreed && echo.has_faded(self.rules.reach_of_views()) {
             self.echo = None;
         }
         Ok(())
@@ -120,7 +126,8 @@ impl Redaction {
         let mut overwritten = self.echo.take().map_or_else(Vec::new, |echo| echo.overwritten);
         overwritten.retain(|range| range.end >= base);
         overwritten.extend(matches);
-        let layer = Layer::new(self.rules.clone(), self.selection.clone(), View::RAW, self.views);
+        let layer = Layer::new(self.rules.clone(), self.selection.clone(), View::RAW, self.views)
+            .with_room(self.windows.of_views());
         let mut echo = Echo { layer, base, overwritten, events: Vec::new() };
         let court = (&*self.judge, self.direction);
         for piece in self.tail.pieces() {

@@ -123,8 +123,8 @@ impl<B: RequestBody> State<B> {
         shared.streams += 1;
         let was_idle = shared.idle_since.take().is_some();
         let stream = StreamPlace { visit: visit.again(), connection: shared.number };
-        let sender = shared.connection.sender.clone();
-        Some((Lease::Http2 { sender, stream, reused: true }, was_idle))
+        let (sender, unread) = (shared.connection.sender.clone(), shared.connection.unread.clone());
+        Some((Lease::Http2 { sender, unread, stream, reused: true }, was_idle))
     }
 
     /// Takes out what the upstream has closed; returns how many of these were idle.

@@ -23,6 +23,7 @@ use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
+use crate::budget::Windows;
 use crate::identity::BottleKey;
 use crate::queue::Portions;
 use crate::target::{Scheme, Target};
@@ -133,8 +134,8 @@ pub(super) fn settings(ca: Option<&Ca>) -> UpstreamSettings {
             sockets: None,
         },
         http2: Http2Settings {
-            stream_window_bytes: 256 * 1024,
-            connection_window_bytes: 1024 * 1024,
+            windows: Windows { stream: 256 * 1024, connection: 1024 * 1024 },
+            sockets: None,
             streams: 128,
             frame_bytes: 16 * 1024,
             header_list_bytes: 64 * 1024,
