@@ -218,8 +218,10 @@ impl Scanner {
 
     /// How many of the last bytes may begin a match whose anchor is not complete.
     fn unfinished(&self, bytes: Bytes<'_>) -> u64 {
-        let selected = self.rules.heads.iter().filter(|&&rule| self.selection.contains(rule));
-        let heads = selected.filter_map(|&rule| self.rules.compiled(rule).head.as_ref());
+        let last = bytes.end().checked_sub(1).and_then(|last| bytes.get(last));
+        let ending = last.into_iter().flat_map(|last| self.rules.heads_ending_with(last));
+        let selected = ending.filter(|&rule| self.selection.contains(rule));
+        let heads = selected.filter_map(|rule| self.rules.compiled(rule).head.as_ref());
         let longest = heads.map(|head| head.unfinished(bytes)).max().unwrap_or(0);
         longest.max(self.rules.stage.unfinished(&self.stage, bytes) as u64)
     }

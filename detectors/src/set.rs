@@ -11,7 +11,7 @@ use crate::limits::BuildLimits;
 use crate::rule::{Rule, RuleId, RuleInfo};
 use crate::seams::Seams;
 use crate::spelling::Spelling;
-use crate::stage::{self, CLASSES_MAX, Lookup, Needle, Stage, StageKind, Text};
+use crate::stage::{self, CLASSES_MAX, Lookup, Needle, PairFlags, Stage, StageKind, Text};
 use crate::view;
 use crate::window::Window;
 
@@ -146,9 +146,11 @@ impl<'a> Build<'a> {
             return Err(self.errors);
         }
         let (needles, anchors) = needles(&self.rules);
+        let seams = Seams::new(&needles, &self.rules, &self.known);
         match stage::build(kind, &needles) {
             Ok(stage) => Ok(RuleSet {
-                seams: Seams::new(&needles, &self.rules, &self.known),
+                marks: Box::new(view::flags(seams.hideable())),
+                seams,
                 spelling: Spelling::new(needles.iter().filter_map(|needle| match &needle.text {
                     Text::Literal(literal) => Some(&literal[..]),
                     Text::Classes(_) => None,
@@ -163,12 +165,7 @@ impl<'a> Build<'a> {
                     .chain([self.known.longest()])
                     .max()
                     .unwrap_or(0),
-                heads: (0u16..)
-                    .map(RuleId)
-                    .zip(&self.rules)
-                    .filter(|(_, r)| r.head.is_some())
-                    .map(|(id, _)| id)
-                    .collect(),
+                heads: heads(&self.rules),
                 rules: self.rules,
                 known: self.known,
                 ids: self.ids,
@@ -183,6 +180,16 @@ impl<'a> Build<'a> {
             }
         }
     }
+}
+
+/// See [`RuleSet::heads`].
+fn heads(rules: &[Compiled]) -> Box<[Vec<RuleId>]> {
+    let ending_with = |byte: u8| {
+        let rules = (0u16..).map(RuleId).zip(rules);
+        let ends = rules.filter(|(_, rule)| rule.head.as_ref().is_some_and(|head| head.may_end_with(byte)));
+        ends.map(|(id, _)| id).collect()
+    };
+    (0..=u8::MAX).map(ending_with).collect()
 }
 
 /// All anchors, each once, and by anchor the rules that start from it.
@@ -239,10 +246,11 @@ pub struct RuleSet {
     pub(crate) seams: Seams,
     /// How text without case may have been spelled.
     spelling: Spelling,
-    /// How views look for where they open.
+    /// How views look for where they open, and what they look for.
     pub(crate) lookup: Lookup,
-    /// Rules with a head.
-    pub(crate) heads: Vec<RuleId>,
+    pub(crate) marks: Box<PairFlags>,
+    /// By byte: the rules of which a head, or a head and part of an anchor, may end with it.
+    heads: Box<[Vec<RuleId>]>,
     /// Bytes that a stream's window keeps at rest.
     pub(crate) reach: usize,
     /// Bytes of the longest match of any rule.
@@ -347,6 +355,11 @@ impl RuleSet {
 
     pub(crate) fn compiled(&self, rule: RuleId) -> &Compiled {
         &self.rules[rule.index()]
+    }
+
+    /// The rules of which a head, or a head and part of an anchor, may end with this byte.
+    pub(crate) fn heads_ending_with(&self, byte: u8) -> impl Iterator<Item = RuleId> + '_ {
+        self.heads.get(usize::from(byte)).into_iter().flatten().copied()
     }
 
     pub(crate) fn starts(&self, anchor: u32) -> &Starts {

@@ -28,6 +28,7 @@ mod text;
 use std::fmt;
 use std::sync::Arc;
 
+pub(crate) use self::marks::flags;
 pub(crate) use self::node::BACK;
 use self::node::Node;
 use crate::finding::{Cap, Event, Progress};
@@ -275,11 +276,7 @@ impl ViewScanner {
     /// at its start, and is there again afterwards: many short texts need one scanner.
     pub fn whole(&mut self, text: &[u8], found: &mut Vec<Sighting>) {
         let (node, mut cx) = self.split(found);
-        if !node.whole(&mut cx, text) {
-            let mut own = Node::new(cx.rules, cx.selection, 0, 0, &[]);
-            own.push(&mut cx, text);
-            own.finish(&mut cx);
-        }
+        node.whole(&mut cx, text);
         self.streams = 0;
     }
 

@@ -170,11 +170,6 @@ impl Events {
         Self { cursor: at, open: None }
     }
 
-    /// Whether the view opens in `text`, which is a stream of its own.
-    pub(super) fn would_open(text: &[u8]) -> bool {
-        text.starts_with(&DATA[1..]) || memmem::find(text, DATA).is_some()
-    }
-
     pub(super) fn is_closed(&self) -> bool {
         self.open.is_none()
     }

@@ -41,15 +41,18 @@ impl Map {
     pub(super) fn add(&mut self, decoded: u64, source: u64, unit: (u32, u32), step: Option<ViewStep>) {
         let is_seen = decoded > 0 || step.is_some();
         let goes_on = self.segments.back().is_some_and(|last| {
+            if last.unit != unit || last.step != step {
+                return false;
+            }
             let (units, rest) = match unit.0 {
                 0 | LUMP => return false,
+                1 => (self.decoded - last.decoded, 0),
                 _ => (
                     (self.decoded - last.decoded) / u64::from(unit.0),
                     (self.decoded - last.decoded) % u64::from(unit.0),
                 ),
             };
-            let continues = rest == 0 && last.source + units * u64::from(unit.1) == self.source;
-            last.unit == unit && last.step == step && continues
+            rest == 0 && last.source + units * u64::from(unit.1) == self.source
         });
         if is_seen && !goes_on {
             let segment = Segment { decoded: self.decoded, source: self.source, unit, step };

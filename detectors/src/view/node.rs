@@ -61,20 +61,24 @@ impl Node {
         at: u64,
         before: &[u8],
     ) -> Self {
-        let mut scanner = Scanner::behind(rules, selection, at, before, BACK);
         // What stands before may begin a match.
-        let progress = scanner.look(&[], None, &mut |_, _| {});
+        let from = at - before.len() as u64;
         Self {
-            scanner,
+            scanner: Scanner::behind(rules, selection, at, before, BACK),
             depth,
             text: Text::new(at),
             runs: Runs::new(at),
             packs: Packs::new(at),
             events: Events::new(at),
             recent: Vec::new(),
-            progress,
+            progress: Progress { cleared_to: from, deadline_to: from },
             told: false,
         }
+    }
+
+    /// Finds out how much of what stands before may begin a match, for as long as nothing is pushed.
+    pub(super) fn look_back(&mut self) {
+        self.progress = self.scanner.look(&[], None, &mut |_, _| {});
     }
 
     /// A node at the start of what a view inside one of `depth` yields.
@@ -114,10 +118,11 @@ impl Node {
             self.scanner.keep(chunk);
             return;
         }
-        let marks = Marks::new(cx.rules.lookup, self.scanner.bytes(chunk));
+        let mut marks = Marks::new(cx.rules.lookup, &cx.rules.marks, self.scanner.bytes(chunk));
         let mut spans = Spans::default();
-        let own = self.look(cx, chunk, marks.has_special().then_some(&mut spans));
+        let own = self.look(cx, chunk, marks.has_escape().then_some(&mut spans));
         spans.settle();
+        marks.tell_within(&spans);
         let bytes = self.scanner.bytes(chunk);
         if let Some(start) = magic::opaque(bytes) {
             cx.see(Event::Opaque { start, cap: Cap::Method });
@@ -153,20 +158,31 @@ impl Node {
         self.progress = own;
     }
 
-    /// Scans `text` as a stream of its own if no view opens in it; the node must be at its start, and stays there.
-    pub(super) fn whole(&mut self, cx: &mut Cx<'_>, text: &[u8]) -> bool {
-        let opens = cx.limits.depth > 0 && {
-            let bytes = self.scanner.bytes(text);
-            let marks = Marks::new(cx.rules.lookup, bytes);
-            marks.has_special()
-                || Runs::new(0).would_open(&marks, bytes)
-                || Events::would_open(text)
-                || magic::opaque(bytes).is_some()
-        };
-        if !opens {
-            self.whole_as_it_is(cx, text);
+    /// Scans `text` as a stream of its own; the node must be at its start, and stays there.
+    pub(super) fn whole(&mut self, cx: &mut Cx<'_>, text: &[u8]) {
+        if cx.limits.depth == 0 || cx.selection.is_empty() {
+            return self.whole_as_it_is(cx, text);
         }
-        !opens
+        let (seen, depth) = (cx.found.len(), self.depth);
+        let mut marks = Marks::new(cx.rules.lookup, &cx.rules.marks, self.scanner.bytes(text));
+        let mut spans = Spans::default();
+        let noted = marks.has_escape().then_some(&mut spans);
+        self.scanner
+            .look_whole(text, noted, &mut |event, bytes| cx.found.push(sighting(event, bytes, depth)));
+        self.remember(&cx.found[seen..]);
+        spans.settle();
+        marks.tell_within(&spans);
+        let bytes = self.scanner.bytes(text);
+        if let Some(start) = magic::opaque(bytes) {
+            cx.see(Event::Opaque { start, cap: Cap::Method });
+        }
+        let input = Input { bytes, marks: &marks, spans: &spans, over: true, depth };
+        let mut told = false;
+        Text::new(0).push(cx, &input, &self.recent, &mut told);
+        Runs::new(0).push(cx, &input, &mut told);
+        Packs::new(0).push(cx, &input, &mut told);
+        Events::new(0).push(cx, &input, &mut told);
+        self.recent.clear();
     }
 
     /// Scans `text` as a stream of its own, without views; the node must be at its start, and stays there.

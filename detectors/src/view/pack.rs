@@ -44,6 +44,11 @@ impl Kind {
         }
     }
 
+    /// Whether a stream of some kind begins with this byte.
+    pub(super) fn may_begin(byte: u8) -> bool {
+        matches!(byte, 0x1f | 0x28 | b'P')
+    }
+
     /// The kind of stream that begins with these bytes; by four of them, if the first alone do not tell.
     pub(super) fn of(bytes: &[u8]) -> Option<Self> {
         match bytes {
