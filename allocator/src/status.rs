@@ -74,6 +74,12 @@ pub(crate) fn collisions(
     found
 }
 
+/// The store does not record, and so nothing is leased or released.
+pub(crate) fn not_recording(why: &str) -> Warning {
+    Warning::new("store", format!("nothing can be recorded, so nothing is leased or released: {why}"))
+        .fixed_by("make room on the file system of state_dir, or mend it")
+}
+
 /// Everything to warn of now.
 pub(crate) fn warnings(
     settings: &Settings,

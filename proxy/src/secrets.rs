@@ -29,12 +29,15 @@ pub(crate) const FAMILY: &str = "secret";
 const COMMON_CHARS: usize = 32;
 const BOTTLE_CHARS: usize = 8;
 
+/// What is looked for.
+type Value = Zeroizing<Vec<u8>>;
+
 /// One known value, ready for the engine.
 #[derive(Clone)]
 pub(crate) struct Secret {
     /// As findings name it.
     pub(crate) id: Arc<str>,
-    pub(crate) value: Zeroizing<Vec<u8>>,
+    pub(crate) value: Value,
     /// Where it may go; `None`: nowhere.
     pub(crate) to: Option<Home>,
     /// Where it was configured.
@@ -73,7 +76,7 @@ pub(crate) fn read(config: &Config) -> Result<Vec<Secret>, Vec<Problem>> {
                 Ok(())
             }
             SecretFrom::Folder(folder) => folder_values(folder, &config.limits).map(|all| {
-                all.into_iter().for_each(|(file, value)| add(&format!("{}/{file}", entry.name), value))
+                all.into_iter().for_each(|(file, value)| add(&format!("{}/{file}", entry.name), value));
             }),
         };
         if let Err(message) = read {
@@ -116,7 +119,7 @@ fn shown(id: &str) -> &str {
 }
 
 /// Reads one value, without the newline at its end. No message holds any of it.
-fn value(source: &SecretSource, limits: &Limits) -> Result<Zeroizing<Vec<u8>>, String> {
+fn value(source: &SecretSource, limits: &Limits) -> Result<Value, String> {
     match source {
         SecretSource::Env(name) => {
             let value = std::env::var_os(name)
@@ -128,7 +131,7 @@ fn value(source: &SecretSource, limits: &Limits) -> Result<Zeroizing<Vec<u8>>, S
     }
 }
 
-fn file_value(path: &Path, limits: &Limits) -> Result<Zeroizing<Vec<u8>>, String> {
+fn file_value(path: &Path, limits: &Limits) -> Result<Value, String> {
     let named = format!("the file {}", path.display());
     // A little more than may be there tells that there is more.
     let most = limits.secret_bytes + 3;
@@ -139,11 +142,7 @@ fn file_value(path: &Path, limits: &Limits) -> Result<Zeroizing<Vec<u8>>, String
     checked(value, limits, &named)
 }
 
-fn checked(
-    mut value: Zeroizing<Vec<u8>>,
-    limits: &Limits,
-    named: &str,
-) -> Result<Zeroizing<Vec<u8>>, String> {
+fn checked(mut value: Value, limits: &Limits, named: &str) -> Result<Value, String> {
     if value.ends_with(b"\n") {
         value.pop();
         if value.ends_with(b"\r") {
@@ -162,7 +161,7 @@ fn checked(
 }
 
 /// The values of a folder, by the names of their files.
-fn folder_values(folder: &Path, limits: &Limits) -> Result<Vec<(String, Zeroizing<Vec<u8>>)>, String> {
+fn folder_values(folder: &Path, limits: &Limits) -> Result<Vec<(String, Value)>, String> {
     let files = secret_files(folder)
         .map_err(|error: io::Error| format!("the folder {} cannot be read: {error}", folder.display()))?;
     if files.is_empty() {
@@ -204,7 +203,7 @@ impl Canaries {
     }
 
     /// What all canaries of the secret `name` begin with, long enough to be found by.
-    fn common(&self, name: &str) -> Zeroizing<Vec<u8>> {
+    fn common(&self, name: &str) -> Value {
         Zeroizing::new(self.text(COMMON_CHARS, &["canary", name]).into_bytes())
     }
 

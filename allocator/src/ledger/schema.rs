@@ -95,7 +95,22 @@ pub(super) fn prepare(connection: &mut Connection) -> Result<(), StoreError> {
     if verdict != "ok" {
         return Err(StoreError::new(format!("the store is damaged: {verdict}")));
     }
-    migrate(connection)
+    migrate(connection)?;
+    check_references(connection)
+}
+
+/// Rows whose lease was deleted by hand would keep what they name for ever.
+fn check_references(connection: &Connection) -> Result<(), StoreError> {
+    let orphan = connection.prepare("PRAGMA foreign_key_check").and_then(|mut check| {
+        let mut rows = check.query([])?;
+        rows.next()?.map(|row| row.get::<_, String>(0)).transpose()
+    });
+    match orphan.map_err(|error| StoreError::because("cannot check the store", error))? {
+        None => Ok(()),
+        Some(table) => Err(StoreError::new(format!(
+            "the store is damaged: the table {table} has rows of a lease that is not there"
+        ))),
+    }
 }
 
 fn migrate(connection: &mut Connection) -> Result<(), StoreError> {

@@ -21,6 +21,7 @@ fn world(view: EngineView, routes: &[&str]) -> World {
         taken: Instant::now(),
         engine: EngineState::Up(Arc::new(view)),
         routes: routes.iter().map(route).collect(),
+        before: None,
     }
 }
 

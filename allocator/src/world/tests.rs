@@ -20,7 +20,7 @@ fn world(networks: &[&str], routes: Vec<Route>) -> World {
         ..Network::default()
     };
     let view = EngineView { networks: networks.iter().map(network).collect(), ..EngineView::default() };
-    World { taken: Instant::now(), engine: EngineState::Up(Arc::new(view)), routes }
+    World { taken: Instant::now(), engine: EngineState::Up(Arc::new(view)), routes, before: None }
 }
 
 fn foreign(networks: &[&str], routes: &[(&str, bool)], strict: bool) -> Vec<String> {
@@ -76,6 +76,7 @@ fn published_and_planned_ports_count_in_every_state() {
         taken: Instant::now(),
         engine: EngineState::Up(Arc::new(view)),
         routes: vec![],
+        before: None,
     });
     // The two families of one port may have been given different numbers: both are in the list, and both count.
     assert_eq!(ports.of(Proto::Tcp).iter().collect::<Vec<_>>(), [20001, 20002]);

@@ -44,6 +44,7 @@ pub(super) static FOLDED: [u8; 256] = {
 };
 
 /// One spelling of a value.
+#[derive(Clone, Copy)]
 pub(super) struct Spelled<'a> {
     /// The value's number.
     pub(super) number: u16,

@@ -11,11 +11,12 @@ use super::room::{Input, ROOM, Room, TAIL, squeeze};
 use crate::finding::Progress;
 
 /// Bytes that may stand between two characters of a match.
-pub(super) const GAP: u64 = 16;
+pub(super) const GAP: u64 = GAP_BYTES as u64;
+const GAP_BYTES: usize = 16;
 /// Bytes that a match may take in the stream; what goes on is another one.
 pub(super) const SPAN_MAX: usize = 16 << 10;
 /// Bytes that the characters of a match take at most before it is sure to be recognised.
-pub(super) const REACH: usize = (2 * PART_CHARS) * (GAP as usize + 1);
+pub(super) const REACH: usize = (2 * PART_CHARS) * (GAP_BYTES + 1);
 /// Characters of a match in progress after which it does not leave by deadline: of eight bytes of a value one may be
 /// neither letter nor digit.
 const EVIDENT: usize = 7;

@@ -202,7 +202,7 @@ impl Events {
             }
         }
         if input.over
-            && let Some(open) = self.open.take()
+            && let Some(mut open) = self.open.take()
         {
             open.close(cx);
         }
@@ -291,7 +291,7 @@ impl Open {
         self.floor = self.floor.max(to.min(end));
     }
 
-    fn close(mut self: Box<Self>, cx: &mut Cx<'_>) {
+    fn close(&mut self, cx: &mut Cx<'_>) {
         let seen = cx.found.len();
         self.node.finish(cx);
         self.translate(cx, seen);

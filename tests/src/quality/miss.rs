@@ -125,7 +125,7 @@ fn with_other_sum(mut text: String, at: Option<usize>) -> String {
         b'0'..=b'8' => "9",
         b'a' => "e",
         b'A' => "E",
-        b'a'..=b'z' => "a",
+        b'b'..=b'z' => "a",
         _ => "A",
     };
     text.replace_range(at..=at, other);

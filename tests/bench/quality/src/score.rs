@@ -171,6 +171,9 @@ impl Score {
     }
 }
 
+/// A column of a score as text.
+type Shown = fn(&Score) -> String;
+
 /// Prints the table.
 pub(crate) fn print(scores: &[Score], made: &Made, text: &Text) {
     let valid = made.values().filter(|item| item.miss.is_none()).count();
@@ -180,7 +183,7 @@ pub(crate) fn print(scores: &[Score], made: &Made, text: &Text) {
         text.files,
         text.bytes / 1_000_000
     );
-    let rows: [(&str, fn(&Score) -> String); 9] = [
+    let rows: [(&str, Shown); 9] = [
         ("recall", |one| format!("{:.4}", one.recall(&one.all))),
         ("recall, strong reports", |one| format!("{:.4}", one.recall(&one.strong))),
         ("precision", |one| format!("{:.4}", Score::precision(&one.all))),
