@@ -51,6 +51,12 @@ enum Command {
         /// The shell
         shell: clap_complete::Shell,
     },
+    /// Write the manual pages: one for the program, one for each command
+    Manual {
+        /// A folder that exists, as `/usr/local/share/man/man1`
+        #[arg(value_name = "DIR")]
+        dir: PathBuf,
+    },
 }
 
 /// Why a command failed, and with which exit code.
@@ -119,6 +125,9 @@ async fn dispatch(command: Command) -> Result<ExitCode, Failure> {
             clap_complete::generate(shell, &mut Args::command(), "decant-allocator", &mut std::io::stdout());
             Ok(ExitCode::SUCCESS)
         }
+        Command::Manual { dir } => clap_mangen::generate_to(Args::command(), &dir)
+            .map(|()| ExitCode::SUCCESS)
+            .map_err(|error| Failure::internal(format!("cannot write to {}: {error}", dir.display()))),
     }
 }
 

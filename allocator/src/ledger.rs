@@ -12,6 +12,7 @@ mod rows;
 mod schema;
 
 use std::fmt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::thread;
 
@@ -63,8 +64,8 @@ pub(crate) struct Transition {
 pub(crate) trait Observer: Send + 'static {
     /// These leases changed, in this order; it is durable.
     fn committed(&mut self, transitions: &[Transition]);
-    /// A commit failed: what was shown since the last one may be wrong.
-    fn reset(&mut self);
+    /// A commit failed, and this is what the store holds now: some of it may have been done after all.
+    fn reset(&mut self, book: &Book);
 }
 
 type Job = Box<dyn FnOnce(&mut Batch<'_>) + Send>;
@@ -84,15 +85,33 @@ impl Ledger {
         pools: &PoolSettings,
         observer: impl Observer,
     ) -> Result<Self, StoreError> {
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
-            | OpenFlags::SQLITE_OPEN_CREATE
-            | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let mut connection = Connection::open_with_flags(path, flags)
-            .map_err(|error| StoreError::because(format!("cannot open {}", path.display()), error))?;
-        schema::prepare(&mut connection)?;
+        Self::over(connect(path)?, path, pools, observer)
+    }
+
+    /// One whose store cannot grow beyond so many pages, as on a full disk.
+    #[cfg(test)]
+    fn open_bounded(
+        path: &Path,
+        pools: &PoolSettings,
+        observer: impl Observer,
+        pages: u32,
+    ) -> Result<Self, StoreError> {
+        let connection = connect(path)?;
+        let bounded = connection.pragma_update(None, "max_page_count", pages);
+        bounded.map_err(|error| StoreError::because("cannot bound the store", error))?;
+        Self::over(connection, path, pools, observer)
+    }
+
+    fn over(
+        connection: Connection,
+        path: &Path,
+        pools: &PoolSettings,
+        observer: impl Observer,
+    ) -> Result<Self, StoreError> {
         let instance =
             instance(&connection).map_err(|error| StoreError::because("cannot name this instance", error))?;
-        let book = rows::load(&connection, pools)?;
+        let book =
+            rows::load(&connection, pools).map_err(|error| StoreError::because(cannot(path), error))?;
         let (jobs, queue) = mpsc::channel(limits::LEDGER_QUEUE);
         let keeper = Keeper { connection, book, pools: pools.clone(), observer };
         thread::Builder::new()
@@ -116,6 +135,7 @@ impl Ledger {
     {
         let (reply, answer) = oneshot::channel();
         let job: Job = Box::new(move |batch| match decide(batch.book) {
+            _ if batch.lost => drop(reply.send(Err(Error::Store("the transaction was lost".into())))),
             Err(refusal) => drop(reply.send(Err(refusal.into()))),
             Ok((changes, value)) => match batch.record(&changes) {
                 Err(error) => drop(reply.send(Err(Error::Store(error.into())))),
@@ -150,6 +170,28 @@ pub(crate) fn last_seen(path: &Path) -> Option<Stamp> {
     text.parse().ok().map(Stamp)
 }
 
+fn cannot(path: &Path) -> String {
+    format!("cannot open {}", path.display())
+}
+
+/// Opens the store at `path`, made if there was none, at the present version.
+fn connect(path: &Path) -> Result<Connection, StoreError> {
+    let flags =
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    own(path).map_err(|error| StoreError::because(cannot(path), error))?;
+    let mut connection =
+        Connection::open_with_flags(path, flags).map_err(|error| StoreError::because(cannot(path), error))?;
+    schema::prepare(&mut connection).map_err(|error| StoreError::because(cannot(path), error))?;
+    Ok(connection)
+}
+
+/// Makes the store's file if there is none. It tells who leases what: it is its owner's alone, and so are the files beside it, to
+/// which SQLite gives its permissions.
+fn own(path: &Path) -> std::io::Result<()> {
+    let file = std::fs::OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)?;
+    file.set_permissions(std::fs::Permissions::from_mode(0o600))
+}
+
 fn instance(connection: &Connection) -> rusqlite::Result<String> {
     if let Some(known) = rows::meta(connection, "instance")? {
         return Ok(known);
@@ -165,6 +207,8 @@ struct Batch<'keeper> {
     book: &'keeper mut Book,
     waiting: Vec<Waiting>,
     transitions: Vec<Transition>,
+    /// SQLite has rolled back the whole transaction (a full disk does that): the book is ahead of it, and nothing more can be judged.
+    lost: bool,
 }
 
 impl Batch<'_> {
@@ -174,21 +218,30 @@ impl Batch<'_> {
             return Ok(());
         }
         self.connection.prepare_cached("SAVEPOINT job")?.execute([])?;
+        let written =
+            self.write(changes).and_then(|()| self.connection.prepare_cached("RELEASE job")?.execute([]));
+        if let Err(error) = written {
+            self.lost = self.connection.is_autocommit();
+            if !self.lost {
+                self.connection.execute_batch("ROLLBACK TO job; RELEASE job")?;
+            }
+            return Err(error);
+        }
+        for change in changes {
+            self.note(change);
+            self.book.apply(change);
+        }
+        Ok(())
+    }
+
+    fn write(&self, changes: &[Change]) -> rusqlite::Result<()> {
         for (index, change) in changes.iter().enumerate() {
             debug_assert!(
                 !matches!(change, Change::Put(lease) if changes[..index].iter().any(|earlier|
                     matches!(earlier, Change::Put(other) if other.id == lease.id))),
                 "one job puts a lease once: rows are written against the book before the job"
             );
-            if let Err(error) = rows::write(self.connection, self.book, change) {
-                self.connection.execute_batch("ROLLBACK TO job; RELEASE job")?;
-                return Err(error);
-            }
-        }
-        self.connection.prepare_cached("RELEASE job")?.execute([])?;
-        for change in changes {
-            self.note(change);
-            self.book.apply(change);
+            rows::write(self.connection, self.book, change)?;
         }
         Ok(())
     }
@@ -240,8 +293,10 @@ impl<O: Observer> Keeper<O> {
             }
             Err(error) => {
                 tracing::error!(%error, "a commit failed");
-                self.observer.reset();
                 self.book = rows::load(&self.connection, &self.pools)?;
+                if !outcome.transitions.is_empty() {
+                    self.observer.reset(&self.book);
+                }
                 Err(error.to_string())
             }
         };
@@ -263,6 +318,7 @@ impl<O: Observer> Keeper<O> {
             book: &mut self.book,
             waiting: Vec::with_capacity(jobs.len()),
             transitions: Vec::new(),
+            lost: false,
         };
         for job in jobs {
             job(&mut batch);

@@ -40,6 +40,8 @@ pub(crate) const TTL_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 pub(crate) const CONNECTIONS_MAX: usize = 512;
 /// Time for a connection to send one request's head.
 pub(crate) const HEADER_READ_TIMEOUT: Duration = Duration::from_secs(15);
+/// Time for a connection to send one request's body.
+pub(crate) const BODY_READ_TIMEOUT: Duration = Duration::from_secs(15);
 /// Bytes a connection buffers while it reads a head.
 pub(crate) const CONNECTION_BUFFER_BYTES: usize = 16 * 1024;
 /// Time for one request to be answered, networks and admission included.
@@ -63,6 +65,8 @@ pub(crate) const LEDGER_BATCH_MAX: usize = 128;
 
 /// Age up to which a view of the host and the engine serves an acquire.
 pub(crate) const WORLD_AGE_MAX: Duration = Duration::from_secs(1);
+/// Time for a look at an engine that whoever can do without it waits for.
+pub(crate) const LOOK_PATIENCE: Duration = Duration::from_secs(5);
 /// Time for one call to the container engine.
 pub(crate) const ENGINE_TIMEOUT: Duration = Duration::from_secs(30);
 /// The same for making a network: the engine makes one after the other, and on a busy host each takes seconds.

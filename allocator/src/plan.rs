@@ -18,7 +18,7 @@ use crate::time::Stamp;
 use crate::world::{EngineState, World};
 
 /// One thing to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Step {
     /// End the lease, for this cause.
     End(LeaseId, Cause),
@@ -58,6 +58,8 @@ pub(crate) struct Facts {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Policy<'settings> {
     pub(crate) instance: &'settings str,
+    /// When this process began to lease.
+    pub(crate) began: Stamp,
     pub(crate) drain: Duration,
     pub(crate) grace: Duration,
     pub(crate) on_expire: OnExpire,
@@ -135,19 +137,23 @@ impl Planner<'_> {
         network.lost && networks.iter().any(|other| other.subnets.iter().any(meets))
     }
 
-    /// The gateway belongs in every live lease's network, at its reserved address.
+    /// The gateway belongs in every live lease's network, at its reserved address. Another one there, which stood in for it while it was
+    /// away or which it replaces, makes room.
     fn attach(&self, lease: &Lease, network: &Network) -> Vec<Step> {
         let (Some(gateway), Some(subnet)) = (self.gateway, &lease.subnet) else { return Vec::new() };
         let address = subnet.reserved();
-        let here = gateway.attachments.iter().find(|attachment| attachment.network_id == network.id);
-        let (network, container) = (network.id.clone(), gateway.id.clone());
-        let detach = Step::Detach { network: network.clone(), container: container.clone() };
-        let attach = Step::Attach { network, container, address };
-        match here {
-            Some(attachment) if attachment.address == Some(address) => Vec::new(),
-            Some(_) => vec![detach, attach],
-            None => vec![attach],
+        let here = |one: &Container| one.attachments.iter().find(|at| at.network_id == network.id).cloned();
+        let own = here(gateway);
+        if own.as_ref().is_some_and(|own| own.address == Some(address)) {
+            return Vec::new();
         }
+        let at_its_place = |other: &&Container| {
+            other.id != gateway.id && here(other).is_some_and(|other| other.address == Some(address))
+        };
+        let others = self.gateways_in(network).filter(at_its_place);
+        let leaving = others.chain(own.map(|_| gateway)).map(|container| detach(network, container));
+        let (network, container) = (network.id.clone(), gateway.id.clone());
+        leaving.chain([Step::Attach { network, container, address }]).collect()
     }
 
     fn draining(&self, lease: &Lease) -> Group {
@@ -190,7 +196,7 @@ impl Planner<'_> {
     /// What still keeps a draining lease: `Some` with what can be done about it now, `None` when nothing does.
     fn waits_for(&self, lease: &Lease, networks: &[&Network]) -> Option<Group> {
         let ended_at = lease.ended_at.unwrap_or(self.now);
-        let blind = matches!(self.world.engine, EngineState::Down(_));
+        let blind = matches!(self.world.engine, EngineState::Down(_)) && !self.untouched(lease);
         if blind && (lease.network().is_some() || !lease.ports.is_empty()) {
             return Some(Vec::new());
         }
@@ -207,8 +213,9 @@ impl Planner<'_> {
         if networks.iter().any(|network| self.gateways_in(network).any(|gateway| gateway.restarting)) {
             return Some(Vec::new());
         }
-        if !self.facts.forgotten.contains(&lease.id) {
-            return self.silent_gateway(lease, networks, ended_at);
+        let known = !self.facts.forgotten.contains(&lease.id);
+        if let Some(wait) = known.then(|| self.silent_gateway(lease, networks, ended_at)).flatten() {
+            return Some(wait);
         }
         let published = |container: &Container| {
             lease.ports.iter().any(|port| container.published.contains(&(port.proto, port.number)))
@@ -218,6 +225,11 @@ impl Planner<'_> {
             .view()
             .is_some_and(|view| view.containers.iter().any(|one| one.running && published(one)));
         (running || self.facts.held.contains(&lease.id)).then(Vec::new)
+    }
+
+    /// No engine has answered in the lease's whole life: nothing of one can hold what is leased.
+    fn untouched(&self, lease: &Lease) -> bool {
+        self.world.before.is_none() && lease.created_at >= self.policy.began && lease.network().is_none()
     }
 
     /// A gateway that has not said that it forgot the lease: one in a container is detached after a while and can reach the subnet no

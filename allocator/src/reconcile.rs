@@ -3,10 +3,13 @@
 //! It runs at the start, when the engine tells of a change, when an operation asks for it, when a lease is due, and every so often.
 //! Events carry no facts, only the news that there are some: the stream is opened first and everything listed after, and again whenever
 //! it ends, so that nothing falls between. A round that did something is followed by another at once, until there is nothing to do. One
-//! that left something undone (a step failed, an acquire still held a lease) is followed by another soon: no event need come of it.
+//! that left something undone (an acquire still held a lease) is followed by another soon: no event need come of it. Steps that fail, or
+//! change nothing, wait for a turn of their own ([`setbacks`]).
 
 mod arrival;
 mod events;
+mod pulse;
+mod setbacks;
 mod steps;
 
 use std::collections::HashMap;
@@ -16,22 +19,22 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-use crate::book::decide;
-use crate::book::{Book, Change};
+use crate::book::Book;
 use crate::error::{Error, chain};
 use crate::lease::{Lease, LeaseId, State};
 use crate::limits;
 use crate::metrics::Reconciled;
-use crate::plan::{self, Facts, Policy};
+use crate::plan::{self, Facts, Group, Policy};
 use crate::service::Service;
 use crate::time::Stamp;
 use crate::world::World;
 
+use pulse::Pulse;
+use setbacks::Setbacks;
+
 /// Rounds that may follow each other without a pause.
 const ROUNDS_MAX: usize = 32;
-/// Between two records of "alive".
-const HEARTBEAT: Duration = Duration::from_secs(5);
-/// First wait after a failed round.
+/// First wait after a round that could see nothing.
 const BACKOFF_MIN: Duration = Duration::from_millis(500);
 
 /// What the loop remembers between rounds.
@@ -39,32 +42,32 @@ pub(crate) struct Reconciler {
     service: Arc<Service>,
     /// Since when owners have looked gone.
     suspects: HashMap<LeaseId, Stamp>,
+    setbacks: Setbacks,
     backoff: Duration,
     not_before: Instant,
     last_round: Instant,
     /// How long the last settling took.
     effort: Duration,
-    /// The last settling failed, or passed over leases that an acquire held: what it missed sends no news of its own.
+    /// The last settling saw nothing, or passed over leases that an acquire held: what it missed sends no news of its own.
     unfinished: bool,
-    last_tick: Stamp,
-    last_beat: Option<Stamp>,
+    pulse: Arc<Pulse>,
     ready: Arc<AtomicBool>,
 }
 
 impl Reconciler {
     /// `ready` becomes true after the first round that saw everything.
     pub(crate) fn new(service: Arc<Service>, ready: Arc<AtomicBool>) -> Self {
-        let (now, instant) = (service.clock.now(), Instant::now());
+        let instant = Instant::now();
         Self {
+            pulse: Arc::new(Pulse::new(service.clone())),
             service,
             suspects: HashMap::new(),
+            setbacks: Setbacks::default(),
             backoff: BACKOFF_MIN,
             not_before: instant,
             last_round: instant,
             effort: Duration::ZERO,
             unfinished: false,
-            last_tick: now,
-            last_beat: None,
             ready,
         }
     }
@@ -77,6 +80,9 @@ impl Reconciler {
         if let Err(error) = self.begin().await {
             tracing::error!(error = %chain(&error), "the leases could not be taken up");
         }
+        // Not before: the first beat would hide for how long the allocator was away.
+        let pulse = tokio::spawn(self.pulse.clone().run());
+        let _ends_with_us = AbortOnDrop(pulse.abort_handle());
         self.settle(false).await;
         let mut tick = tokio::time::interval(limits::TICK);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -99,6 +105,7 @@ impl Reconciler {
         let pause = pause.saturating_sub(self.last_round.elapsed());
         tokio::time::sleep(pause.max(limits::NEWS_DEBOUNCE)).await;
         let began = Instant::now();
+        self.setbacks.hurry();
         self.settle(true).await;
         self.effort = began.elapsed() * 2;
     }
@@ -117,54 +124,21 @@ impl Reconciler {
             self.service.hub.went_before(&id, epoch);
         }
         if seen.is_some_and(|seen| now.since(seen) > limits::OUTAGE) {
-            self.give_grace("the allocator was away", now).await?;
+            pulse::give_grace(&self.service, "the allocator was away", now).await?;
         }
         self.service.settle_guards().await
     }
 
-    async fn give_grace(&self, why: &str, now: Stamp) -> Result<(), Error> {
-        let until = now.plus(self.service.settings.times.grace);
-        tracing::info!(%why, "leases get a grace before they may expire");
-        self.service
-            .ledger
-            .record(move |book: &Book| Ok::<_, Error>((decide::extend_all(book, until), ())))
-            .await
-    }
-
     async fn tick(&mut self) {
-        let now = self.service.clock.now();
-        let gap = now.since(self.last_tick);
-        self.last_tick = now;
-        let outcome = if gap > limits::OUTAGE {
-            self.give_grace("the host was suspended or stalled", now).await
-        } else {
-            Ok(())
-        };
-        let outcome = if outcome.is_ok() { self.beat(now).await } else { outcome };
-        if let Err(error) = outcome {
-            tracing::error!(error = %chain(&error), "the ledger does not record");
-        }
         let every =
             if self.polling().await { limits::RECONCILE_EVERY_POLLING } else { limits::RECONCILE_EVERY };
-        if self.last_round.elapsed() >= every || (self.unfinished && Instant::now() >= self.not_before) {
+        let again =
+            (self.unfinished && Instant::now() >= self.not_before) || self.setbacks.due(Instant::now());
+        if self.last_round.elapsed() >= every || again {
             self.settle(true).await;
-        } else if self.due(now).await {
+        } else if self.due(self.service.clock.now()).await {
             self.settle(false).await;
         }
-    }
-
-    /// Records that the allocator is alive, and forgets what was kept long enough.
-    async fn beat(&mut self, now: Stamp) -> Result<(), Error> {
-        if self.last_beat.is_some_and(|last| now.since(last) < HEARTBEAT) {
-            return Ok(());
-        }
-        self.last_beat = Some(now);
-        let record = move |book: &Book| {
-            let mut changes = decide::purge(book, now);
-            changes.push(Change::Seen(now));
-            Ok::<_, Error>((changes, ()))
-        };
-        self.service.ledger.record(record).await
     }
 
     /// Whether the engine sends no events of networks.
@@ -203,58 +177,89 @@ impl Reconciler {
             self.service.worlds.outdated().await;
         }
         self.unfinished = false;
+        let (mut done, mut failed) = (Vec::new(), false);
         for _ in 0..ROUNDS_MAX {
             self.last_round = Instant::now();
-            match self.round().await {
-                Ok(0) => return self.rounds_ended(Reconciled::Done),
-                Ok(_) => self.service.worlds.outdated().await,
-                Err(Trouble::Blind(error)) => {
+            match self.round(&done).await {
+                Ok(round) => {
+                    failed |= round.failed;
+                    done = round.done;
+                    if done.is_empty() {
+                        break;
+                    }
+                    self.service.worlds.outdated().await;
+                }
+                Err(error) => {
                     tracing::warn!(error = %chain(&error), "nothing can be reconciled");
                     return self.rounds_ended(Reconciled::Blind);
                 }
-                Err(Trouble::Steps) => return self.rounds_ended(Reconciled::Failed),
             }
         }
-        self.rounds_ended(Reconciled::Done);
+        self.rounds_ended(if failed { Reconciled::Failed } else { Reconciled::Done });
     }
 
     fn rounds_ended(&mut self, result: Reconciled) {
         self.service.metrics.reconciled(result);
-        if result != Reconciled::Blind {
-            // Everything was seen; a step that fails is tried again and keeps nobody from leasing.
-            self.ready.store(true, Ordering::Release);
-        }
-        if result == Reconciled::Done {
-            self.backoff = BACKOFF_MIN;
-            self.not_before = Instant::now();
-        } else {
+        if result == Reconciled::Blind {
             self.unfinished = true;
             self.not_before = Instant::now() + self.backoff;
             self.backoff = (self.backoff * 2).min(limits::BACKOFF_MAX);
+        } else {
+            // Everything was seen; a step that fails is tried again and keeps nobody from leasing.
+            self.ready.store(true, Ordering::Release);
+            self.backoff = BACKOFF_MIN;
+            self.not_before = Instant::now();
         }
     }
 
-    /// One look, one plan, carried out. Returns how many steps were done.
-    async fn round(&mut self) -> Result<usize, Trouble> {
+    /// One look, one plan, carried out as far as nothing of it waits for a later try. What was `done` a round ago and is planned again
+    /// had no effect, and counts as failed.
+    async fn round(&mut self, done: &[Group]) -> Result<Round, Error> {
         let service = self.service.clone();
-        let failed =
-            |source| Trouble::Blind(Error::Host { why: "the host's routes cannot be read".into(), source });
+        let failed = |source| Error::Host { why: "the host's routes cannot be read".into(), source };
         let world = service.worlds.look(limits::WORLD_AGE_MAX).await.map_err(failed)?;
+        self.pulse.feel().await?;
         // At one moment, after the look: a lease that is half made there is in an acquire's hands, and of one that was made since the
         // look the look knows nothing.
         let (making, taken) = (service.clone(), world.taken);
         let read = service
             .ledger
             .read(move |book| (book.live().cloned().collect::<Vec<Lease>>(), making.making_since(taken)));
-        let (leases, making) = read.await.map_err(Trouble::Blind)?;
+        let (leases, making) = read.await?;
         self.unfinished = leases.iter().any(|lease| lease.network().is_some() && making.contains(&lease.id));
         let mut facts = Facts { making, ..Facts::default() };
-        self.gather(&leases, &world, &mut facts).await.map_err(Trouble::Blind)?;
+        self.gather(&leases, &world, &mut facts).await?;
         service.note_collisions(&leases, &world);
-        let groups = plan::plan(&leases, &world, &facts, &policy(&service), service.clock.now());
-        let count = groups.iter().map(Vec::len).sum();
-        let failures = steps::carry_out(&service, &world, groups).await;
-        if failures > 0 { Err(Trouble::Steps) } else { Ok(count) }
+        let planned = plan::plan(&leases, &world, &facts, &policy(&service), service.clock.now());
+        self.setbacks.keep(&planned);
+        let (idle, planned): (Vec<Group>, Vec<Group>) =
+            planned.into_iter().partition(|group| done.contains(group));
+        let mut round = Round { done: Vec::new(), failed: false };
+        for group in idle {
+            let why = "the engine says that it is done and shows that it is not";
+            self.set_back(group, why, &mut round);
+        }
+        let now = Instant::now();
+        let ready = planned.into_iter().filter(|group| !self.setbacks.wait(group, now)).collect();
+        for (group, outcome) in steps::carry_out(&service, &world, ready).await {
+            match outcome {
+                Ok(()) => round.done.push(group),
+                Err(why) => self.set_back(group, &why, &mut round),
+            }
+        }
+        Ok(round)
+    }
+
+    /// Steps failed. The first time and ever more rarely a person is told.
+    fn set_back(&mut self, group: Group, why: &str, round: &mut Round) {
+        round.failed = true;
+        let steps = format!("{group:?}");
+        let tries = self.setbacks.note(group, Instant::now());
+        if tries.is_power_of_two() {
+            tracing::warn!(%steps, error = %why, tries, "steps failed; they are tried again after a pause");
+        } else {
+            tracing::debug!(%steps, error = %why, tries, "steps failed again");
+        }
     }
 
     async fn gather(&mut self, leases: &[Lease], world: &World, facts: &mut Facts) -> Result<(), Error> {
@@ -290,17 +295,18 @@ impl Reconciler {
     }
 }
 
-/// Why a round ended early.
-enum Trouble {
-    /// The world or the ledger could not be read.
-    Blind(Error),
-    /// A step failed, and said so in the log.
-    Steps,
+/// What came of a round.
+struct Round {
+    /// The groups that were carried out.
+    done: Vec<Group>,
+    /// Others failed, or had no effect.
+    failed: bool,
 }
 
 fn policy(service: &Service) -> Policy<'_> {
     Policy {
         instance: service.ledger.instance(),
+        began: service.began,
         drain: service.settings.times.drain,
         grace: service.settings.times.grace,
         on_expire: service.settings.on_expire,

@@ -23,7 +23,7 @@ use crate::metrics::Metrics;
 use crate::pool::ports::{Ports, Proto};
 use crate::pool::subnets::Spans;
 use crate::settings::{GatewayChoice, Settings};
-use crate::time::Clock;
+use crate::time::{Clock, Stamp};
 use crate::watch::Hub;
 use crate::world::{EngineState, World, Worlds, engine_ports, foreign_nets};
 
@@ -40,6 +40,10 @@ pub(crate) struct Service {
     /// The address blocks that subnets are cut of.
     pub(crate) blocks: Vec<ipnet::Ipv4Net>,
     pub(crate) collisions: Mutex<Vec<crate::status::Collision>>,
+    /// When this process began to lease.
+    pub(crate) began: Stamp,
+    /// Why the store does not record, if it does not.
+    store_trouble: Mutex<Option<String>>,
     making: Mutex<Making>,
     passed_over: Mutex<PassedOver>,
     guards: Mutex<Guards>,
@@ -75,6 +79,8 @@ impl Service {
     pub(crate) fn new(parts: Parts) -> Self {
         Self {
             settings: parts.settings,
+            began: parts.clock.now(),
+            store_trouble: Mutex::default(),
             clock: parts.clock,
             ledger: parts.ledger,
             worlds: parts.worlds,
@@ -115,7 +121,7 @@ impl Service {
     ) -> Result<Lease, Error> {
         let trouble = refusal::classify_port(message);
         tracing::warn!(lease = %id, port = %name, kind = trouble.as_str(), "a leased port was reported as failing");
-        let world = self.look().await?;
+        let world = self.glimpse().await?;
         let mut lease = self.swap_reported(&id, epoch, &name, &world).await?;
         self.metrics.conflict(trouble.as_str());
         for _ in 0..self.settings.ports.len() {
@@ -181,6 +187,20 @@ impl Service {
         if world.view().is_some_and(|view| !view.shared_namespace) {
             // The probes are blind there: the engine's list is all that shows a foreign port, so it has to be of now.
             return self.look_anew().await;
+        }
+        Ok(world)
+    }
+
+    /// The same for ports alone and for what is shown: an engine that does not answer is not waited for.
+    pub(crate) async fn glimpse(&self) -> Result<Arc<World>, Error> {
+        let failed = |source| Error::Host { why: "the host's routes cannot be read".into(), source };
+        let mut world = self.worlds.glimpse(limits::WORLD_AGE_MAX).await.map_err(failed)?;
+        if world.view().is_some_and(|view| !view.shared_namespace) {
+            world = self.worlds.glimpse(Duration::ZERO).await.map_err(failed)?;
+        }
+        if self.worlds.silent() {
+            // The reconciliation waits for it, and finds when it answers again.
+            self.nudge.notify_one();
         }
         Ok(world)
     }
@@ -267,6 +287,15 @@ impl Service {
             self.metrics.conflict("lease");
         }
         *known = found;
+    }
+
+    /// Why the store does not record, as the last heartbeat found; none if it does.
+    pub(crate) fn store_trouble(&self) -> Option<String> {
+        self.store_trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn set_store_trouble(&self, trouble: Option<String>) {
+        *self.store_trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
     }
 
     fn making(&self) -> MutexGuard<'_, Making> {

@@ -9,7 +9,7 @@ use crate::host::sysctl::Ephemeral;
 use crate::lease::{Lease, LeaseId, State};
 use crate::limits;
 use crate::pool::subnets::overlap;
-use crate::settings::Settings;
+use crate::settings::{GatewayChoice, Settings};
 use crate::watch::Standing;
 use crate::world::{EngineState, Foreign, World, covering_routes, foreign_nets};
 
@@ -74,6 +74,12 @@ pub(crate) fn collisions(
     found
 }
 
+/// The store does not record, and so nothing is leased or released.
+pub(crate) fn not_recording(why: &str) -> Warning {
+    Warning::new("store", format!("nothing can be recorded, so nothing is leased or released: {why}"))
+        .fixed_by("make room on the file system of state_dir, or mend it")
+}
+
 /// Everything to warn of now.
 pub(crate) fn warnings(
     settings: &Settings,
@@ -119,6 +125,15 @@ fn exposed_ports(settings: &Settings, ephemeral: &Ephemeral) -> Option<Warning> 
         Warning::new("ephemeral_ports", text)
             .fixed_by(format!("sysctl -w net.ipv4.ip_local_reserved_ports={first}-{last}")),
     )
+}
+
+/// Internal networks from which bottles can send to this host, though nothing is answered.
+pub(crate) fn open_bridges(settings: &Settings, bridges_check_sources: Option<bool>) -> Option<Warning> {
+    if !matches!(settings.gateway, GatewayChoice::Container { .. }) || bridges_check_sources != Some(false) {
+        return None;
+    }
+    let text = "the kernel takes packets from any source on new bridges (rp_filter is 0): a bottle can send datagrams to services of this host";
+    Some(Warning::new("open_bridges", text).fixed_by("sysctl -w net.ipv4.conf.default.rp_filter=1"))
 }
 
 /// Pools from which engines draw by themselves.

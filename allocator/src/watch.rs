@@ -53,7 +53,8 @@ use std::time::Duration;
 use serde::Serialize;
 use tokio::sync::{broadcast, watch};
 
-use crate::lease::{Cause, Lease, LeaseId};
+use crate::book::Book;
+use crate::lease::{Cause, Lease, LeaseId, State};
 use crate::ledger::{Observer, Transition};
 use crate::limits;
 use crate::time::Stamp;
@@ -167,9 +168,10 @@ impl Drop for Seat {
 }
 
 impl Hub {
-    /// A hub whose generations begin above those of any earlier run: they count from the present in milliseconds.
+    /// A hub whose generations begin above those of any earlier run: they count from the present in microseconds, and no run tells
+    /// more than one change in each.
     pub(crate) fn new(now: Stamp, bottle: impl Fn(&Lease) -> Option<Bottle> + Send + Sync + 'static) -> Self {
-        let before = u64::try_from(now.0).unwrap_or_default();
+        let before = u64::try_from(now.0).unwrap_or_default().saturating_mul(1000);
         let told = Told { generation: before + 1, acked: before, ..Told::default() };
         let (lines, _) = broadcast::channel(limits::WATCH_LAG_MAX);
         let (acks, _) = watch::channel(0);
@@ -293,7 +295,21 @@ impl Observer for Hub {
         }
     }
 
-    fn reset(&mut self) {
+    /// Whatever the commit did after all: what drains has gone for the gateway, and it lists the others anew.
+    fn reset(&mut self, book: &Book) {
+        let mut told = self.told();
+        told.generation += 1;
+        let generation = told.generation;
+        for lease in book.live().filter(|lease| lease.subnet.is_some()) {
+            let known = (lease.id.clone(), lease.epoch);
+            if lease.is_bottle() {
+                told.told.entry(known).or_default();
+            } else if lease.state == State::Draining {
+                told.told.remove(&known);
+                told.gone.entry(known).or_insert(generation);
+            }
+        }
+        drop(told);
         drop(self.0.lines.send(None));
     }
 }

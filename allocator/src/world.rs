@@ -3,6 +3,7 @@
 //! A [`World`] is immutable and shared. [`Worlds`] takes it: at most one look at a time, reused while it is young enough. The judgements
 //! over it (what is foreign, what collides) are pure functions at the end of this file.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,7 @@ use crate::engine::{
     Container, Engine, EngineInfo, LABEL_INSTANCE, LABEL_LEASE, LABEL_ROLE, Network, Outcome, ROLE_GATEWAY,
 };
 use crate::host::{Host, Route};
+use crate::limits;
 use crate::pool::ports::Ports;
 use crate::pool::subnets::overlap;
 use crate::settings::EngineChoice;
@@ -44,6 +46,8 @@ pub(crate) struct World {
     pub(crate) taken: Instant,
     pub(crate) engine: EngineState,
     pub(crate) routes: Vec<Route>,
+    /// What the engine had when it last answered, where it does not now: its containers may live on without it.
+    pub(crate) before: Option<Arc<EngineView>>,
 }
 
 impl World {
@@ -97,23 +101,33 @@ pub(crate) struct Worlds {
     latest: Mutex<Option<Arc<World>>>,
     /// The last look, outdated or not.
     recent: std::sync::Mutex<Option<Arc<World>>>,
+    /// What the engine had when it last answered.
+    before: std::sync::Mutex<Option<Arc<EngineView>>>,
+    /// The engine did not answer in time, and has not since.
+    silent: AtomicBool,
 }
 
 impl Worlds {
     pub(crate) fn new(choice: EngineChoice, host: Arc<dyn Host>) -> Self {
-        Self { choice, engine: RwLock::default(), host, latest: Mutex::default(), recent: Default::default() }
+        Self::with(choice, None, host)
+    }
+
+    fn with(choice: EngineChoice, engine: Option<Arc<dyn Engine>>, host: Arc<dyn Host>) -> Self {
+        Self {
+            choice,
+            engine: RwLock::new(engine),
+            host,
+            latest: Mutex::default(),
+            recent: Default::default(),
+            before: Default::default(),
+            silent: AtomicBool::new(false),
+        }
     }
 
     /// Worlds over an engine that is at hand already.
     #[cfg(test)]
     pub(crate) fn over(engine: Arc<dyn Engine>, host: Arc<dyn Host>) -> Self {
-        Self {
-            choice: EngineChoice::Socket("/nonexistent".into()),
-            engine: RwLock::new(Some(engine)),
-            host,
-            latest: Mutex::default(),
-            recent: Default::default(),
-        }
+        Self::with(EngineChoice::Socket("/nonexistent".into()), Some(engine), host)
     }
 
     pub(crate) fn host(&self) -> &Arc<dyn Host> {
@@ -160,11 +174,40 @@ impl Worlds {
     /// A look no older than `age`, even if something has changed since: on a busy host something always has, and looking costs the
     /// engine more than anything else that is asked of it.
     pub(crate) async fn glance(&self, age: Duration) -> std::io::Result<Arc<World>> {
-        let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        match recent.filter(|world| world.taken.elapsed() <= age) {
+        match self.recent(age) {
             Some(world) => Ok(world),
             None => self.look(age).await,
         }
+    }
+
+    /// The same for who can do without the engine: one that does not answer soon counts as down until a look that waits for it ends.
+    pub(crate) async fn glimpse(&self, age: Duration) -> std::io::Result<Arc<World>> {
+        if let Some(world) = self.recent(age) {
+            return Ok(world);
+        }
+        if !self.silent.load(Ordering::Acquire) {
+            match tokio::time::timeout(limits::LOOK_PATIENCE, self.look(age)).await {
+                Ok(world) => return world,
+                Err(_) => self.silent.store(true, Ordering::Release),
+            }
+        }
+        let why = format!("it has not answered for {} s or more", limits::LOOK_PATIENCE.as_secs());
+        let (taken, routes) = (Instant::now(), self.host.routes().await?);
+        Ok(Arc::new(World { taken, engine: EngineState::Down(why), routes, before: self.before() }))
+    }
+
+    /// Whether a look is needed that waits for the engine.
+    pub(crate) fn silent(&self) -> bool {
+        self.silent.load(Ordering::Acquire)
+    }
+
+    fn recent(&self, age: Duration) -> Option<Arc<World>> {
+        let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        recent.filter(|world| world.taken.elapsed() <= age)
+    }
+
+    fn before(&self) -> Option<Arc<EngineView>> {
+        self.before.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The next look is a new one: something has changed.
@@ -185,7 +228,18 @@ impl Worlds {
                 },
             },
         };
-        Ok(World { taken, engine, routes })
+        let before = match &engine {
+            EngineState::Off => None,
+            EngineState::Down(_) => self.before(),
+            EngineState::Up(view) => {
+                *self.before.lock().unwrap_or_else(PoisonError::into_inner) = Some(view.clone());
+                None
+            }
+        };
+        // One that refuses at once is no longer silent.
+        let silent = matches!(engine, EngineState::Down(_)) && taken.elapsed() >= limits::LOOK_PATIENCE;
+        self.silent.store(silent, Ordering::Release);
+        Ok(World { taken, engine, routes, before })
     }
 }
 
@@ -198,22 +252,30 @@ async fn view(engine: &dyn Engine, routes: &[Route]) -> Outcome<EngineView> {
     Ok(EngineView { info, networks, containers, shared_namespace })
 }
 
-/// Whether this namespace owns the address of the engine's default bridge.
+/// Whether this namespace owns the address of the engine's default bridge; an engine that began without the bridge does not name the
+/// address: then any in its subnet.
 fn shares_namespace(networks: &[Network], routes: &[Route]) -> bool {
-    let default = networks.iter().filter(|network| matches!(network.name.as_str(), "bridge" | "podman"));
-    let mut bridges =
-        default.flat_map(|network| network.gateways.iter()).filter_map(|text| text.parse().ok());
-    bridges.any(|gateway: std::net::Ipv4Addr| {
+    let owned = |net: &Ipv4Net| {
         routes
             .iter()
-            .any(|route| route.address && route.net.prefix_len() == 32 && route.net.addr() == gateway)
+            .any(|route| route.address && route.net.prefix_len() == 32 && net.contains(&route.net.addr()))
+    };
+    let mut default = networks.iter().filter(|network| matches!(network.name.as_str(), "bridge" | "podman"));
+    default.any(|network| {
+        let mut gateways = network.gateways.iter().filter_map(|text| text.parse::<std::net::Ipv4Addr>().ok());
+        if network.gateways.is_empty() {
+            network.subnets.iter().filter_map(v4).any(|net| owned(&net))
+        } else {
+            gateways.any(|gateway| owned(&gateway.into()))
+        }
     })
 }
 
-/// Ports that the engine's containers publish or will publish.
+/// Ports that the engine's containers publish or will publish. Those of an engine that is gone are its containers' still.
 pub(crate) fn engine_ports(world: &World) -> Ports {
     let mut ports = Ports::default();
-    for container in world.view().map(|view| &view.containers[..]).unwrap_or_default() {
+    let view = world.view().or(world.before.as_deref());
+    for container in view.map(|view| &view.containers[..]).unwrap_or_default() {
         for (proto, number) in container.published.iter().chain(&container.will_publish) {
             ports.of_mut(*proto).insert(*number);
         }

@@ -139,19 +139,30 @@ pub enum Resolvers {
     File(PathBuf),
 }
 
-/// A known value.
+/// A known value, or several of one kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Secret {
     /// Its name in findings that operators see.
     pub name: Name,
     /// Where the value is kept.
-    pub from: SecretSource,
+    pub from: SecretFrom,
     /// The hosts it may leave for; empty: none.
     pub hosts: Vec<HostPattern>,
     /// The surfaces on those hosts; empty: every one.
     pub surfaces: Vec<Surface>,
     /// Where it was written.
     pub at: Location,
+}
+
+/// Where known values come from; never a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SecretFrom {
+    /// One is kept there.
+    Value(SecretSource),
+    /// Every file of a folder is one, named after the file; see [`secret_files`](crate::secret_files).
+    Folder(PathBuf),
+    /// It is made here, another one for each bottle, and belongs nowhere.
+    Canary,
 }
 
 /// A finding that is accepted until a day.
@@ -232,6 +243,8 @@ pub enum Expect {
     Allow,
     /// Policy refuses it.
     Policy,
+    /// A known value is in it that may not go there.
+    Secret,
     /// This detector finds something that it blocks or redacts.
     Detector(Name),
 }

@@ -15,6 +15,8 @@ enum Content {
     File([u8; 32]),
     /// The names of the configuration files in a folder.
     Folder(Vec<PathBuf>),
+    /// The names of the files in a folder of secrets.
+    Secrets(Vec<PathBuf>),
     /// Nothing there, or not readable.
     Absent,
 }
@@ -33,6 +35,7 @@ impl Inputs {
     pub fn changed(&self) -> Option<&Path> {
         let differs = |(path, content): &(&PathBuf, &Content)| match content {
             Content::Folder(names) => files_of(path).ok().as_ref() != Some(names),
+            Content::Secrets(names) => secret_files(path).unwrap_or_default() != *names,
             Content::File(_) | Content::Absent => digest_of(path) != **content,
         };
         self.watched.iter().find(differs).map(|(path, _)| path.as_path())
@@ -56,6 +59,13 @@ impl Inputs {
         self.watched.entry(path.to_path_buf()).or_insert_with(|| digest_of(path));
     }
 
+    /// Watches a folder of secrets that others read, and every file in it.
+    pub(crate) fn add_secrets(&mut self, folder: &Path) {
+        let names = secret_files(folder).unwrap_or_default();
+        names.iter().for_each(|file| self.add_referenced(file));
+        self.watched.insert(folder.to_path_buf(), Content::Secrets(names));
+    }
+
     pub(crate) fn add_folder(&mut self, path: &Path, files: &[PathBuf]) {
         self.watched.insert(path.to_path_buf(), Content::Folder(files.to_vec()));
     }
@@ -68,6 +78,25 @@ fn digest_of(path: &Path) -> Content {
         Some(Ok(bytes)) => Content::File(Sha256::digest(bytes).into()),
         _ => Content::Absent,
     }
+}
+
+/// The files of a folder of secrets in name order: all that are not hidden, links to files among them. Container engines
+/// keep what such links lead to in hidden folders.
+///
+/// # Errors
+/// A folder that cannot be read.
+pub fn secret_files(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let name = entry?.file_name();
+        let file = folder.join(&name);
+        let is_file = std::fs::metadata(&file).is_ok_and(|metadata| metadata.is_file());
+        if is_file && !name.to_string_lossy().starts_with('.') {
+            files.push(file);
+        }
+    }
+    files.sort();
+    Ok(files)
 }
 
 /// The `*.yaml` files of a folder in name order; hidden ones (an editor's swap files) are left out.

@@ -42,15 +42,15 @@ pub use bottle::{Bottle, SecretSource, TokenSource};
 pub use client_env::{proxy_variables, trust_variables};
 pub use config::{
     CaFiles, Config, Environment, Exception, ExchangeLog, Expect, Isolation, Listen, Log, LogFormat,
-    LogLevel, Metrics, Overrides, PolicyTest, Resolvers, Roots, Secret, TestBody, Texts, Upstream, load,
-    load_texts, parse, parse_detectors,
+    LogLevel, Metrics, Overrides, PolicyTest, Resolvers, Roots, Secret, SecretFrom, TestBody, Texts,
+    Upstream, load, load_texts, parse, parse_detectors,
 };
 pub use detectors::{
     ContextSpec, DetectorFile, DetectorOverride, DetectorSpec, DetectorsConfig, Directions, Examples, Home,
     IgnoreSpec, Newer, Severity, Surface,
 };
 pub use host::{Host, HostPattern};
-pub use inputs::Inputs;
+pub use inputs::{Inputs, secret_files};
 pub use limits::Limits;
 pub use name::Name;
 pub use policy::{

@@ -198,6 +198,17 @@ limits! {
     /// Bytes of all detectors' compiled automata.
     detectors_bytes: bytes(usize) = 32 * MIB, in MIB, to GIB;
 
+    /// Known values of all `secrets` together.
+    secrets: count(usize) = 10_000, in 1, to 16_000;
+    /// Bytes of one known value.
+    secret_bytes: bytes(usize) = 4 * KIB, in 64, to 32 * KIB;
+    /// Refusals for known values of one bottle in `secret_hits_window` after which it is cut off.
+    secret_hits: count(usize) = 5, in 1, to 1000;
+    /// The time in which they are counted.
+    secret_hits_window: time(Duration) = 10 * MINUTE, in SECOND, to DAY;
+    /// How long a bottle is cut off that hits known values again and again: every request of it is answered with 429.
+    secret_cut_off: time(Duration) = 10 * MINUTE, in SECOND, to 7 * DAY;
+
     // Refusals.
     /// Requests a second of one bottle; those beyond are answered with 429.
     requests_per_second: count(u32) = 100_000, in 1, to 10_000_000;

@@ -7,12 +7,14 @@ made and to nothing else. What takes long to make (the Debian folder of bottles)
 import atexit
 import contextlib
 import hashlib
+import io
 import json
 import os
 import random
 import re
 import shutil
 import subprocess
+import tarfile
 import tempfile
 import time
 import urllib.parse
@@ -27,6 +29,8 @@ PROGRAMS = Path(os.environ.get("DECANT_PROGRAMS", TARGET / "x86_64-unknown-linux
 
 NAME = "decant-test"
 IMAGE = f"{NAME}:run"
+# The same programs in another image, to upgrade to and to roll back from.
+NEXT_IMAGE = f"{NAME}:next"
 BOTTLE_IMAGE = f"{NAME}-bottle:run"
 PROMETHEUS_IMAGE = f"{NAME}-prometheus:run"
 UPLINK, HOST_ON_UPLINK, GATEWAY, ORIGIN = "10.201.0.0/28", "10.201.0.1", "10.201.0.2", "10.201.0.5"
@@ -34,6 +38,9 @@ POOL = "10.201.128.0/17"
 ADMIN_PORT, ALLOCATOR_PORT, PROMETHEUS_PORT, HOST_PORT = 28190, 28191, 28090, 28777
 NAMES = ["origin.test", "alias.test", "git.test", "pypi.test", "registry.test"]
 DEBIAN = ["ca-certificates", "curl", "git", "iproute2", "python3", "python3-pip"]
+# Their dependencies name packages that several provide, which debootstrap cannot choose among.
+ENGINES = ["skopeo", "podman", "crun", "slirp4netns"]
+RP_FILTER = Path("/proc/sys/net/ipv4/conf/default/rp_filter")
 # The second factor of a bottle that none of the lab's is.
 TOKEN = "of-another-bottle"
 # A fixed address that answers for one name, for the tests of addresses.
@@ -74,6 +81,30 @@ def docker(*arguments, **options):
     return run("docker", *arguments, **options)
 
 
+def compose_2():
+    """The command of a Compose v2: Docker's own plugin, else Debian's of a later release, which is kept in the target folder."""
+    with contextlib.suppress(Failed):
+        run("docker", "compose", "version")
+        return ["docker", "compose"]
+    folder = TARGET / "containers-test/compose"
+    plugin = folder / "usr/libexec/docker/cli-plugins/docker-compose"
+    if not plugin.exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        (folder / "lists/partial").mkdir(parents=True)
+        key = "/usr/share/keyrings/debian-archive-keyring.gpg"
+        (folder / "trixie.list").write_text(f"deb [signed-by={key}] http://deb.debian.org/debian trixie main\n")
+        places = {"Dir::Etc::SourceList": folder / "trixie.list", "Dir::Etc::SourceParts": "/dev/null", "Dir::State::Lists": folder / "lists",
+                  "Dir::Cache": folder}
+        options = [f"--option={name}={value}" for name, value in places.items()]
+        try:
+            run("apt-get", *options, "-qq", "update")
+            run("apt-get", *options, "-qq", "download", "docker-compose", cwd=folder)
+            run("dpkg-deb", "--extract", *folder.glob("docker-compose_*.deb"), folder)
+        except (Failed, OSError):
+            return None
+    return [plugin]
+
+
 def until(what, condition, seconds=30, every=0.05):
     """Waits for a condition that nothing announces; its value."""
     end = time.monotonic() + seconds
@@ -86,8 +117,8 @@ def until(what, condition, seconds=30, every=0.05):
     raise AssertionError(f"not within {seconds} s: {what}")
 
 
-def get(url):
-    with urllib.request.urlopen(url, timeout=10) as answer:
+def get(url, seconds=10):
+    with urllib.request.urlopen(url, timeout=seconds) as answer:
         return answer.read().decode()
 
 
@@ -95,6 +126,15 @@ def aws_key():
     """Right in form, and nobody's: no whole key stands in the source."""
     letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
     return "AK" + "IA" + random.choice(letters[16:]) + "".join(random.choice(letters) for _ in range(15))
+
+
+def peak(name):
+    """The most memory that a container had in use, in bytes; none where control groups lie elsewhere."""
+    container = docker("inspect", "--format", "{{.Id}}", name)
+    places = [f"memory/docker/{container}/memory.max_usage_in_bytes", f"system.slice/docker-{container}.scope/memory.peak",
+              f"docker/{container}/memory.peak"]
+    found = next((path for path in (Path("/sys/fs/cgroup", place) for place in places) if path.exists()), None)
+    return int(found.read_text()) if found else None
 
 
 class Bottle:
@@ -140,12 +180,16 @@ class Lab:
         self.dir = Path(tempfile.mkdtemp(prefix=f"{NAME}-", dir=os.environ.get("DECANT_TEST_DIR", "/var/tmp")))
         self.client = self.dir / "decant-allocator"
         self.bottles = []
+        self.image = IMAGE
+        self.rp_filter = RP_FILTER.read_text()
+        self.composer = compose_2() if os.environ.get("DECANT_TEST_COMPOSE") == "2" else ["docker-compose"]
 
     # ---- images
 
     def images(self):
         source = ["--from", PROGRAMS] if (PROGRAMS / "decant").exists() else []
         run(CONTAINERS / "build", "--tag", IMAGE, *source, timeout=1800)
+        run(CONTAINERS / "build", "--tag", NEXT_IMAGE, "--from", PROGRAMS, env={**os.environ, "DECANT_COMMIT": "next"})
         self.bottle_image()
         with tempfile.TemporaryDirectory() as context:
             shutil.copy(shutil.which("prometheus"), context)
@@ -159,13 +203,12 @@ class Lab:
         if docker("image", "ls", "--quiet", BOTTLE_IMAGE):
             return
         folder = TARGET / "containers-test/rootfs"
-        if not (folder / "usr/bin/skopeo").exists():
+        if not (folder / "usr/bin/podman").exists():
             shutil.rmtree(folder, ignore_errors=True)
             folder.parent.mkdir(parents=True, exist_ok=True)
             run("debootstrap", "--variant=minbase", f"--include={','.join(DEBIAN)}", "bookworm", folder,
                 "http://deb.debian.org/debian", timeout=900)
-            # Its dependencies name a package that several provide, which debootstrap cannot choose among.
-            run("chroot", folder, "apt-get", "-y", "-qq", "install", "--no-install-recommends", "skopeo", timeout=300)
+            run("chroot", folder, "apt-get", "-y", "-qq", "install", "--no-install-recommends", *ENGINES, timeout=300)
         archive = subprocess.Popen(["tar", "-C", folder, "--exclude=./var/cache/apt", "--exclude=./var/lib/apt/lists", "-c", "."],
                                    stdout=subprocess.PIPE)
         docker("import", "-", BOTTLE_IMAGE, stdin=archive.stdout, timeout=600)
@@ -204,6 +247,23 @@ class Lab:
         run("git", "-C", work, "-c", "user.name=lab", "-c", "user.email=lab@test", "commit", "-qm", "first")
         run("git", "clone", "-q", "--bare", work, site / "demo.git")
         run("git", "-C", site / "demo.git", "update-server-info")
+        self.nested_image(site / "nested.tar")
+
+    def nested_image(self, layer):
+        """The layer of an image for an engine in a bottle, which lends it its programs: what is below /usr is mounted there."""
+        with tarfile.open(layer, "w") as archive:
+            for name in ("usr", "etc", "proc", "sys", "dev", "tmp"):
+                about = tarfile.TarInfo(name)
+                about.type, about.mode = tarfile.DIRTYPE, 0o755
+                archive.addfile(about)
+            for name in ("bin", "lib", "lib64", "sbin"):
+                about = tarfile.TarInfo(name)
+                about.type, about.linkname = tarfile.SYMTYPE, f"usr/{name}"
+                archive.addfile(about)
+            # Of another owner, as files in images are.
+            about = tarfile.TarInfo("tmp/pulled")
+            about.uid, about.size = 1234, 7
+            archive.addfile(about, io.BytesIO(b"pulled\n"))
 
     def origin(self):
         docker("run", "-d", "--name", f"{NAME}-origin", "--label", f"{NAME}=1", "--network", f"{NAME}-uplink", "--ip", ORIGIN,
@@ -236,7 +296,7 @@ class Lab:
         return {
             **os.environ,
             "DECANT_NAME": NAME,
-            "DECANT_IMAGE": IMAGE,
+            "DECANT_IMAGE": self.image,
             "DECANT_PROMETHEUS_IMAGE": PROMETHEUS_IMAGE,
             "DECANT_UPLINK_SUBNET": UPLINK,
             "DECANT_UPLINK_ADDRESS": GATEWAY,
@@ -248,22 +308,29 @@ class Lab:
             "DECANT_RESOLV_CONF": str(self.dir / "resolv.conf"),
             "DECANT_RUN_DIR": str(self.dir / "run"),
             "DECANT_STATE_DIR": str(self.dir / "state"),
+            "DECANT_SYSCTL_FILE": str(self.dir / "sysctl.conf"),
             "XDG_CACHE_HOME": str(self.dir / "cache"),
+            "DECANT_COMPOSE": str(self.composer[0]) if len(self.composer) == 1 else "",
         }
 
     def compose(self, *arguments):
-        return run("docker-compose", "--project-name", NAME, "--file", CONTAINERS / "compose.yaml", *arguments, env=self.environment())
+        return run(*self.composer, "--project-name", NAME, "--file", CONTAINERS / "compose.yaml", *arguments, env=self.environment())
 
     def up(self):
         self.images()
         self.certificates()
         self.site()
         self.configure()
-        run(CONTAINERS / "up", "gateway", "allocator", "prometheus", env=self.environment(), timeout=180)
+        self.change_to(IMAGE)
         self.origin()
         made = docker("create", IMAGE)
         docker("cp", f"{made}:/usr/bin/decant-allocator", self.client)
         docker("rm", made)
+
+    def change_to(self, image):
+        """As an operator upgrades and rolls back."""
+        self.image = image
+        run(CONTAINERS / "up", "gateway", "allocator", "prometheus", env=self.environment(), timeout=180)
 
     def allocator(self, verb, *arguments, check=True):
         return run(self.client, verb, "--socket", self.dir / "run/allocator.sock", *arguments, check=check)
@@ -290,10 +357,15 @@ class Lab:
             until("leases end", lambda: not docker("network", "ls", "-q", "--filter", "label=decant.session", check=True)
                   or not self.networks(), seconds=20, every=0.2)
         sweep(self)
+        RP_FILTER.write_text(self.rp_filter)
         shutil.rmtree(self.dir, ignore_errors=True)
 
     def networks(self):
         return lab_networks()
+
+    def store(self):
+        """The allocator's database."""
+        return next((self.dir / "state/allocator").glob("*.db"))
 
 
 def lab_networks():

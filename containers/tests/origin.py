@@ -4,7 +4,7 @@
 
 Everything that arrives is remembered with the address it came from and told to whoever asks `/_seen` on the control port,
 so that a test can say what got through and from where. `/big/N` names N MiB; `/v2` is a registry with layers of the sizes that
-its tags name.
+its tags name, and with images of one layer each that lies as `TAG.tar` in the site.
 """
 
 import hashlib
@@ -50,20 +50,43 @@ class Layers:
         return digest
 
 
-CONFIG = json.dumps({"architecture": "amd64", "os": "linux", "rootfs": {"type": "layers", "diff_ids": []}}).encode()
-CONFIG_DIGEST = "sha256:" + hashlib.sha256(CONFIG).hexdigest()
 MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
 
 
-def manifest(mib):
-    layer = {"mediaType": "application/vnd.oci.image.layer.v1.tar", "digest": Layers.digest(mib), "size": mib * MIB}
-    config = {"mediaType": "application/vnd.oci.image.config.v1+json", "digest": CONFIG_DIGEST, "size": len(CONFIG)}
-    return json.dumps({"schemaVersion": 2, "mediaType": MANIFEST_TYPE, "config": config, "layers": [layer]}).encode()
+def digest_of(data):
+    return "sha256:" + hashlib.sha256(data).hexdigest()
+
+
+class Images:
+    """By tag: a number's layer has so many MiB and is no archive, any other's is a file of the site."""
+
+    blobs = {}
+
+    @classmethod
+    def manifest(cls, tag):
+        if tag.isdigit():
+            digest, size, contents = Layers.digest(int(tag)), int(tag) * MIB, []
+        else:
+            with open(f"{tag}.tar", "rb") as file:
+                data = file.read()
+            digest, size = cls.keep(data), len(data)
+            contents = [digest]
+        layer = {"mediaType": "application/vnd.oci.image.layer.v1.tar", "digest": digest, "size": size}
+        config = json.dumps({"architecture": "amd64", "os": "linux", "rootfs": {"type": "layers", "diff_ids": contents}}).encode()
+        about = {"mediaType": "application/vnd.oci.image.config.v1+json", "digest": cls.keep(config), "size": len(config)}
+        return json.dumps({"schemaVersion": 2, "mediaType": MANIFEST_TYPE, "config": about, "layers": [layer]}).encode()
+
+    @classmethod
+    def keep(cls, data):
+        digest = digest_of(data)
+        cls.blobs[digest] = data
+        return digest
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     control = False
+    manifests = {}
 
     def log_message(self, *_):
         pass
@@ -99,10 +122,15 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         if len(parts) == 1:
             return self.answer(b"{}", "application/json")
         kind, name = parts[-2:]
-        if kind == "manifests" and name.isdigit():
-            return self.answer(manifest(int(name)), MANIFEST_TYPE)
-        if kind == "blobs" and name == CONFIG_DIGEST:
-            return self.answer(CONFIG, "application/octet-stream")
+        if kind == "manifests":
+            tag = next((tag for tag, data in self.manifests.items() if digest_of(data) == name), name)
+            try:
+                self.manifests[tag] = Images.manifest(tag)
+            except OSError:
+                return self.send_error(404)
+            return self.answer(self.manifests[tag], MANIFEST_TYPE)
+        if kind == "blobs" and name in Images.blobs:
+            return self.answer(Images.blobs[name], "application/octet-stream")
         if kind == "blobs" and name in Layers.known:
             return self.blocks(Layers.known[name])
         return self.send_error(404)
@@ -131,6 +159,7 @@ class ControlHandler(Handler):
 
 class Server(http.server.ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = 1024
     context = None
 
     def finish_request(self, request, client_address):

@@ -9,10 +9,13 @@ the gateway.
 import contextlib
 import json
 import socket
+import subprocess
 import threading
 import unittest
+from pathlib import Path
 
 import lab
+from attempt import TAGS
 from lab import ADMIN_PORT, ALLOCATOR_PORT, BOTTLE_IMAGE, GATEWAY, HOST_ON_UPLINK, HOST_PORT, NAME, ORIGIN, docker, run
 
 # A bottle and its peer listen here.
@@ -70,17 +73,41 @@ DIRECT = [
     ("the gateway's proxy port, in another lease", "tcp {other_gateway} 9099", None),
     ("another bottle", f"tcp {{other}} {BOTTLE_PORT}", "other"),
     ("metadata", "tcp 169.254.169.254 80", None),
+    ("DNS over TLS", "tcp 1.1.1.1 853", None),
+    ("QUIC", f"udp {ORIGIN} 443", None),
+    ("TCP over IPv6", "tcp 2001:db8::1 443", None),
+    ("UDP over IPv6", "udp 2001:db8::1 53", None),
+    ("IPv6 on the link", f"tcp fe80::1%eth0 {HOST_PORT}", None),
+    ("everybody on the link over IPv6", "ping ff02::1%eth0", None),
     ("raw frames", "packet", "host"),
+]
+
+# Whom a bottle calls without asking the routing table; the host's own addresses are added.
+ON_LINK = [
+    ("the gateway's admin port", f"onlink {GATEWAY} 9190"),
+    ("the gateway in another lease", "onlink {other_gateway} 9099"),
+    ("another bottle", f"onlink {{other}} {BOTTLE_PORT}"),
+    ("a name server", f"onlink {ORIGIN} 53"),
+    ("metadata", "onlink 169.254.169.254 80"),
 ]
 
 
 class Listener:
-    """A service of the host on every address it has; counts who came."""
+    """A service of the host on every address it has, by TCP and UDP; remembers who came."""
 
     def __init__(self):
         self.socket = socket.create_server(("::", HOST_PORT), family=socket.AF_INET6, dualstack_ipv6=True)
+        self.datagrams = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+        self.datagrams.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        self.datagrams.bind(("::", HOST_PORT))
         self.peers = []
-        threading.Thread(target=self.serve, daemon=True).start()
+        for serve in (self.serve, self.serve_datagrams):
+            threading.Thread(target=serve, daemon=True).start()
+
+    def serve_datagrams(self):
+        with contextlib.suppress(OSError):
+            while True:
+                self.peers.append(self.datagrams.recvfrom(512)[1][0])
 
     def serve(self):
         with contextlib.suppress(OSError):
@@ -123,6 +150,31 @@ def attempt_on_host(words):
     return run("python3", "-B", lab.TESTS / "attempt.py", *words.split())
 
 
+class Watch:
+    """What is heard of the frames in a container's network namespace."""
+
+    def __init__(self, container, seconds=4):
+        pid = docker("inspect", "--format", "{{.State.Pid}}", container)
+        command = ["nsenter", f"--net=/proc/{pid}/ns/net", "python3", "-B", lab.TESTS / "attempt.py", "watch", str(seconds)]
+        self.process = subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout.readline() == "watching\n"
+
+    def lines(self):
+        return set(self.process.communicate(timeout=30)[0].splitlines())
+
+
+@contextlib.contextmanager
+def any_source_taken(bridge):
+    """The control: the host as it would be without its check of sources."""
+    setting = Path(f"/proc/sys/net/ipv4/conf/{bridge}/rp_filter")
+    before = setting.read_text()
+    setting.write_text("0")
+    try:
+        yield
+    finally:
+        setting.write_text(before)
+
+
 class Escapes(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -140,6 +192,7 @@ class Escapes(unittest.TestCase):
     @classmethod
     def tearDownClass(cls):
         cls.listener.socket.close()
+        cls.listener.datagrams.close()
 
     def words(self, text, bottle, secret):
         return text.format(
@@ -228,14 +281,76 @@ class Escapes(unittest.TestCase):
         said = docker("run", "--rm", "--name", f"{NAME}-usurper", "--network", network, "--ip", self.narrow.gateway, BOTTLE_IMAGE, "true", check=False)
         self.assertIn("Address already in use", said)
 
-    def test_a_bottle_with_too_many_rights_is_still_one(self):
-        """As if somebody had started a container in the lease's network by hand, with the network's capabilities."""
-        args = self.narrow.lease["docker_args"]
+    def test_calls_that_ask_no_routing_table(self):
+        bridge = f"br-{self.narrow.lease['subnet']['network_id'][:12]}"
+        hosts = [address for address in host_addresses() if ":" not in address]
+        came = len(self.listener.peers)
+        with any_source_taken(bridge):
+            self.narrow.attempt(f"onlink {HOST_ON_UPLINK} {HOST_PORT}")
+            if Path("/proc/sys/net/ipv4/conf/all/rp_filter").read_text().strip() == "0":
+                lab.until("the control: it reaches the host", lambda: len(self.listener.peers) > came, 5)
+        came = len(self.listener.peers)
+        rows = ON_LINK + [(f"the host at {address}", f"onlink {address} {HOST_PORT}") for address in hosts]
+        words = [self.words(words, self.narrow, "") for _, words in rows]
+        for (name, _), outcome in zip(rows, self.narrow.attempt(" -- ".join(words)).splitlines(), strict=True):
+            with self.subTest(name):
+                self.assertIn("not there", outcome)
+        self.assertEqual(self.listener.peers[came:], [], "somebody reached the host")
+        self.assert_unseen("onlink.test")
+
+    @contextlib.contextmanager
+    def rogue(self):
+        """As if somebody had started a container in the lease's network by hand, with the network's capabilities: runs in it."""
         name = f"{NAME}-rogue"
-        docker("run", "-d", "--name", name, "--label", f"{NAME}=1", *args, "--cap-add", "NET_ADMIN", "--cap-add", "NET_RAW",
-               "--volume", f"{lab.TESTS}/attempt.py:/attempt.py:ro", BOTTLE_IMAGE, "sleep", "infinity")
+        docker("run", "-d", "--name", name, "--label", f"{NAME}=1", *self.narrow.lease["docker_args"], "--cap-add", "NET_ADMIN",
+               "--cap-add", "NET_RAW", "--volume", f"{lab.TESTS}/attempt.py:/attempt.py:ro", BOTTLE_IMAGE, "sleep", "infinity")
+        try:
+            yield lambda command: docker("exec", name, "sh", "-c", command, check=False)
+        finally:
+            docker("rm", "-f", name)
+
+    def test_frames_with_any_tag_and_any_source(self):
+        network = self.narrow.lease["subnet"]
+        bridge = f"br-{network['network_id'][:12]}"
+        at_bridge = Path(f"/sys/class/net/{bridge}/address").read_text().strip()
+        form = f'{{{{(index .NetworkSettings.Networks "{network["network_name"]}").MacAddress}}}}'
+        at_gateway = docker("inspect", "--format", form, f"{NAME}-gateway")
+        gateway, other = self.narrow.gateway, self.other.address
+        came = len(self.listener.peers)
+        with self.rogue() as rogue:
+            own = rogue("hostname -I").split()[0]
+            sources = [own, other, gateway, self.other.gateway, GATEWAY, HOST_ON_UPLINK, ORIGIN, "127.0.0.1"]
+            frames = lambda sources, address, port, mac: " -- ".join(
+                f"frame {tags} {source} {address} {port} {mac}" for tags in TAGS for source in sources)
+            send = lambda words: self.assertEqual(set(rogue(f"python3 /attempt.py {words}").splitlines()), {"reached"}, "they are sent")
+            with any_source_taken(bridge):
+                send(f"frame vlan0 {own} {HOST_ON_UPLINK} {HOST_PORT} {at_bridge}")
+                if Path("/proc/sys/net/ipv4/conf/all/rp_filter").read_text().strip() == "0":
+                    lab.until("the control: a tagged frame reaches the host", lambda: len(self.listener.peers) > came, 5)
+            came = len(self.listener.peers)
+            at = {name: Watch(name) for name in (f"{NAME}-gateway", self.other.name)}
+            send(frames(sources, gateway, 9099, at_gateway))
+            for address in (host for host in host_addresses() if ":" not in host):
+                send(frames(sources, address, HOST_PORT, at_bridge))
+            for mac in (at_bridge, at_gateway):
+                send(frames(sources, other, BOTTLE_PORT, mac))
+                send(frames(sources, ORIGIN, 53, mac))
+            heard = {name: watch.lines() for name, watch in at.items()}
+        # Without a tag the host's packet filter may have seen to them already; it looks at no tagged ones.
+        arrived = {f"{tags} syn {source} {gateway}" for tags in TAGS for source in (sources if tags != "plain" else [own])}
+        self.assertEqual(arrived - heard[f"{NAME}-gateway"], set(), "the control: all arrive at the gateway")
+        answers = {line for line in heard[f"{NAME}-gateway"] if f"answer {gateway}" in line}
+        self.assertEqual(answers, {f"{tags} answer {gateway} {own}" for tags in TAGS}, "only the bottle's own source is answered, as itself")
+        self.assertEqual(heard[self.other.name], set(), "the other bottle hears nothing")
+        self.assertEqual(self.listener.peers[came:], [], "somebody reached the host")
+        self.assert_unseen("frame.test")
+
+    def test_a_bottle_with_too_many_rights_is_still_one(self):
+        with self.rogue() as rogue:
+            self.routes_by(rogue)
+
+    def routes_by(self, rogue):
         other, gateway = self.other.address, self.narrow.gateway
-        rogue = lambda command: docker("exec", name, "sh", "-c", command, check=False)
         self.assertEqual(rogue("python3 /attempt.py packet"), "reached", "the control: it holds the capabilities")
         with self.subTest("the source of another bottle"):
             self.assertIn("not there", rogue(f"ip address add {other}/32 dev eth0; python3 /attempt.py spoof {other} {gateway} 9099; ip address del {other}/32 dev eth0"))
@@ -250,7 +365,6 @@ class Escapes(unittest.TestCase):
         with self.subTest("another lease's address of the gateway"):
             said = rogue(f"ip route replace {self.other.gateway}/32 via {gateway}; curl -sS -m 5 -x http://{self.other.gateway}:9099 http://origin.test/")
             self.assertNotIn("the origin", said)
-        docker("rm", "-f", name)
 
     def test_zz_only_the_gateway_was_outside(self):
         control = {HOST_ON_UPLINK}

@@ -3,16 +3,18 @@
 Each drill of services runs under a bottle's traffic, and what the bottle noticed is measured and printed.
 """
 
+import contextlib
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import time
 import unittest
 from pathlib import Path
 
 import lab
-from lab import ADMIN_PORT, NAME, docker, get, until
+from lab import ADMIN_PORT, IMAGE, NAME, NEXT_IMAGE, docker, get, until
 
 MEMORY_LIMIT = 64 << 20
 # MiB; the two layers that killed a gateway which collected bodies, and one that no collecting gateway of this size survives.
@@ -39,6 +41,22 @@ def worker():
     return int(Path(f"/proc/{main}/task/{main}/children").read_text().split()[-1])
 
 
+def roll_back(lab):
+    """To the image before, over a store that the newer program has taken one version further."""
+    with contextlib.closing(sqlite3.connect(lab.store())) as store:
+        version = store.execute("PRAGMA user_version").fetchone()[0]
+        store.executescript(f"ALTER TABLE leases ADD COLUMN later TEXT NOT NULL DEFAULT 'so'; CREATE TABLE later (id TEXT) STRICT;"
+                            f"PRAGMA user_version = {version + 1};")
+    lab.change_to(IMAGE)
+
+
+def healthy():
+    """Whether a request goes through the data path within a tenth of a second."""
+    with contextlib.suppress(OSError):
+        return "ready" in get(f"http://127.0.0.1:{ADMIN_PORT}/readyz", seconds=0.1)
+    return False
+
+
 # What is done, and for how many seconds a bottle may go without an answer at most; 0: no request of it may fail.
 DRILLS = [
     ("the gateway's worker is killed", lambda lab: os.kill(worker(), signal.SIGKILL), 1),
@@ -46,10 +64,12 @@ DRILLS = [
     ("the gateway is killed", lambda lab: kill("gateway"), 5),
     ("the gateway is restarted", lambda lab: docker("restart", f"{NAME}-gateway"), 5),
     ("the gateway is replaced", lambda lab: lab.compose("up", "-d", "--no-build", "--no-deps", "--force-recreate", "gateway"), 10),
-    ("the allocator is killed", lambda lab: kill("allocator"),0),
-    ("the allocator is restarted", lambda lab: docker("restart", f"{NAME}-allocator"),0),
-    ("the allocator is replaced", lambda lab: lab.compose("up", "-d", "--no-build", "--no-deps", "--force-recreate", "allocator"),0),
-    ("Prometheus is replaced", lambda lab: lab.compose("up", "-d", "--no-build", "--no-deps", "--force-recreate", "prometheus"),0),
+    ("the allocator is killed", lambda lab: kill("allocator"), 0),
+    ("the allocator is restarted", lambda lab: docker("restart", f"{NAME}-allocator"), 0),
+    ("the allocator is replaced", lambda lab: lab.compose("up", "-d", "--no-build", "--no-deps", "--force-recreate", "allocator"), 0),
+    ("the appliance is upgraded", lambda lab: lab.change_to(NEXT_IMAGE), 10),
+    ("the appliance is rolled back", roll_back, 10),
+    ("Prometheus is replaced", lambda lab: lab.compose("up", "-d", "--no-build", "--no-deps", "--force-recreate", "prometheus"), 0),
 ]
 
 
@@ -58,14 +78,6 @@ class Drills(unittest.TestCase):
     def setUpClass(cls):
         cls.lab = lab.shared()
         cls.bottle = cls.lab.bottle("drill")
-
-    def peak(self):
-        """The most memory that the gateway's container had in use, in bytes."""
-        container = docker("inspect", "--format", "{{.Id}}", f"{NAME}-gateway")
-        places = [f"memory/docker/{container}/memory.max_usage_in_bytes", f"system.slice/docker-{container}.scope/memory.peak",
-                  f"docker/{container}/memory.peak"]
-        found = next((path for path in (Path("/sys/fs/cgroup", place) for place in places) if path.exists()), None)
-        return int(found.read_text()) if found else None
 
     def test_1_large_pulls_at_once_in_64_mib(self):
         bottles = [self.lab.bottle(f"pull-{mib}") for mib in LAYERS]
@@ -80,9 +92,10 @@ class Drills(unittest.TestCase):
             self.assertEqual(pull.returncode, 0, f"{mib} MiB: {said}")
         print(f"\n    {sum(LAYERS)} MiB pulled in {time.monotonic() - began:.1f} s, ", end="")
         self.assertIn("the origin", self.bottle.sh("curl -sS https://origin.test/"), "the next request")
+        self.a_killed_worker_turns_health_red_for_less_than_a_second()
         state = docker("inspect", "--format", "{{.State.OOMKilled}} {{.RestartCount}} {{.HostConfig.Memory}}", f"{NAME}-gateway")
         self.assertEqual(state, f"false 0 {MEMORY_LIMIT}")
-        peak = self.peak()
+        peak = lab.peak(f"{NAME}-gateway")
         if peak:
             print(f"the gateway's container at {peak >> 20} MiB at most ", end="")
             self.assertLess(peak, MEMORY_LIMIT)
@@ -91,6 +104,16 @@ class Drills(unittest.TestCase):
             bottle.remove()
         until("their networks are gone", lambda: len(self.lab.networks()) <= before - len(bottles), 60)
 
+    def a_killed_worker_turns_health_red_for_less_than_a_second(self):
+        os.kill(worker(), signal.SIGKILL)
+        killed = time.monotonic()
+        until("health is red", lambda: not healthy(), 1, every=0.001)
+        until("it is back", healthy, 5, every=0.01)
+        away = time.monotonic() - killed
+        print(f"a killed worker was back after {away:.2f} s, ", end="")
+        self.assertLess(away, 1)
+        self.assertIn("the origin", self.bottle.sh("curl -sS https://origin.test/"), "the next request")
+
     def test_2_services_go_and_come_back_under_traffic(self):
         docker("exec", "-d", self.bottle.name, "bash", "-c", TRAFFIC)
         for name, drill, seconds in DRILLS:
@@ -98,11 +121,15 @@ class Drills(unittest.TestCase):
                 before = len(self.traffic())
                 drill(self.lab)
                 until("both are ready", self.both_ready, 60, every=0.1)
+                self.assertEqual(self.images(), {docker("image", "inspect", "--format", "{{.Id}}", self.lab.image)})
                 until("requests pass again", lambda: [code for _, _, code in self.traffic()[before:]][-5:] == ["200"] * 5, 60)
                 outage, failed = outage_of(self.traffic()[max(before - 1, 0):])
                 print(f"\n    {name}: {outage:.1f} s without an answer, {failed} requests failed ", end="")
                 self.assertTrue(outage <= seconds if seconds else failed == 0, f"{outage} s, {failed} failed")
                 self.assertIn(self.bottle.lease["id"], self.bottle.sh("curl -sS http://decant.internal/whoami"))
+
+    def images(self):
+        return {docker("inspect", "--format", "{{.Image}}", f"{NAME}-{service}") for service in ("gateway", "allocator")}
 
     def both_ready(self):
         return self.lab.ready() and self.lab.allocator("health") == "" and "decant_allocator_watch_connected 1" in get(f"http://127.0.0.1:{ADMIN_PORT}/metrics")

@@ -185,7 +185,7 @@ fn row(sets: &[Arc<RuleSet>], rounds: usize, bytes: usize, name: &str, run: impl
 
 fn main() {
     let options = options();
-    let kinds = [StageKind::Portable, StageKind::Avx512];
+    let kinds = [StageKind::Portable, StageKind::Avx2, StageKind::Avx512Bw, StageKind::Avx512Vbmi];
     let sets: Vec<Arc<RuleSet>> = kinds.into_iter().filter_map(pack).collect();
     let selection = Arc::new(Selection::all(&sets[0]));
     let mut parts = corpus::parts(&sets[0]);

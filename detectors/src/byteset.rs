@@ -58,6 +58,45 @@ impl ByteSet {
     }
 }
 
+/// A set of pairs of bytes.
+#[derive(Debug)]
+pub(crate) struct BytePairs(Box<[u64; 1024]>);
+
+impl Default for BytePairs {
+    fn default() -> Self {
+        Self(Box::new([0; 1024]))
+    }
+}
+
+impl BytePairs {
+    pub(crate) fn insert(&mut self, first: u8, second: u8) {
+        let (word, bit) = Self::place(first, second);
+        self.0[word] |= bit;
+    }
+
+    /// Every byte of one set with every one of another behind it.
+    pub(crate) fn insert_all(&mut self, first: &ByteSet, second: &ByteSet) {
+        first.iter().for_each(|first| second.iter().for_each(|second| self.insert(first, second)));
+    }
+
+    #[inline]
+    pub(crate) fn contains(&self, first: u8, second: u8) -> bool {
+        let (word, bit) = Self::place(first, second);
+        self.0[word] & bit != 0
+    }
+
+    /// Bytes of memory beside the struct itself.
+    pub(crate) fn memory_usage(&self) -> usize {
+        size_of_val(&*self.0)
+    }
+
+    #[inline]
+    fn place(first: u8, second: u8) -> (usize, u64) {
+        let pair = usize::from(u16::from_le_bytes([first, second]));
+        (pair / 64, 1 << (pair % 64))
+    }
+}
+
 impl fmt::Display for ByteSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(byte) = self.only() {

@@ -187,12 +187,14 @@ impl Head {
         Some((anchor - lengths.1, anchor - lengths.0))
     }
 
-    /// How many of the last bytes may begin a match whose anchor is not complete.
+    /// Whether a text may end with this byte whose anchor is not complete.
+    pub(crate) fn may_end_with(&self, byte: u8) -> bool {
+        self.last.contains(byte)
+    }
+
+    /// How many of the last bytes may begin a match whose anchor is not complete; the last of them
+    /// [may end](Self::may_end_with) such a text.
     pub(crate) fn unfinished(&self, bytes: Bytes<'_>) -> u64 {
-        let last = bytes.end().checked_sub(1).and_then(|last| bytes.get(last));
-        if last.is_some_and(|byte| !self.last.contains(byte)) {
-            return 0;
-        }
         lengths_back(&self.approach, bytes, bytes.end(), self.approach_max).map_or(0, |(_, longest)| longest)
     }
 

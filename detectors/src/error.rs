@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::known::{PART_BITS, PART_BYTES};
+
 /// A rule that the engine refuses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BuildError {
@@ -19,11 +21,17 @@ impl BuildError {
         &self.rule
     }
 
+    /// What is wrong, without the rule's name.
+    #[must_use]
+    pub fn message(&self) -> String {
+        self.reason.to_string()
+    }
+
     /// The field of the rule that has to change, by its name in a detector file; `id` where it is the whole rule.
     #[must_use]
     pub fn field(&self) -> &'static str {
         match &self.reason {
-            Reason::Duplicate | Reason::AutomataSize { .. } => "id",
+            Reason::Duplicate | Reason::AutomataSize { .. } | Reason::Guessable { .. } => "id",
             Reason::ShorterThanMatch { .. } => "max_length",
             Reason::Keyword { .. } => "keywords",
             Reason::MatchesNothing | Reason::MatchesEmpty | Reason::Unbounded | Reason::NoAnchor { .. } => {
@@ -51,19 +59,52 @@ impl std::error::Error for BuildError {}
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
     Duplicate,
-    TooMany { what: &'static str, limit: usize },
-    TooLong { what: &'static str, bytes: usize, limit: usize },
-    Syntax { what: &'static str, message: String },
-    Automaton { what: &'static str, message: String },
-    AutomatonSize { what: &'static str, limit: usize },
-    AutomataSize { limit: usize },
+    TooMany {
+        what: &'static str,
+        limit: usize,
+    },
+    TooLong {
+        what: &'static str,
+        bytes: usize,
+        limit: usize,
+    },
+    Syntax {
+        what: &'static str,
+        message: String,
+    },
+    Automaton {
+        what: &'static str,
+        message: String,
+    },
+    AutomatonSize {
+        what: &'static str,
+        limit: usize,
+    },
+    AutomataSize {
+        limit: usize,
+    },
     MatchesNothing,
     MatchesEmpty,
     Unbounded,
-    ShorterThanMatch { max: usize, min: usize },
-    NoAnchor { one_in: u64 },
-    Keyword { keyword: String, found: Vec<String> },
-    Empty { what: &'static str },
+    ShorterThanMatch {
+        max: usize,
+        min: usize,
+    },
+    NoAnchor {
+        one_in: u64,
+    },
+    Keyword {
+        keyword: String,
+        found: Vec<String>,
+    },
+    Empty {
+        what: &'static str,
+    },
+    /// A known value of so many bytes and bits that are its own.
+    Guessable {
+        bytes: usize,
+        bits: String,
+    },
 }
 
 /// The field that the words for a part of a rule speak of.
@@ -122,6 +163,12 @@ impl fmt::Display for Reason {
                 if found.is_empty() { "it has none".to_owned() } else { format!("it has {}", found.join(", ")) }
             ),
             Self::Empty { what } => write!(f, "{what} is empty; fill it or leave it out"),
+            Self::Guessable { bytes, bits } => write!(
+                f,
+                "the value is too short or too easy to guess to be told from other text: what is its own of it is \
+                 {bytes} bytes that hold about {bits} bits, at least {PART_BYTES} bytes and {PART_BITS} bits are \
+                 needed; use a longer one"
+            ),
         }
     }
 }

@@ -38,6 +38,10 @@ pub struct BuildLimits {
     pub classes: usize,
     /// Ignore patterns of one rule.
     pub ignore_patterns: usize,
+    /// Known values. At most 16,000.
+    pub known_values: usize,
+    /// Bytes of one known value. At most 65,535.
+    pub known_bytes: usize,
     /// Attempts that one stream keeps alive between two checkpoints (every 64 bytes).
     pub attempts: usize,
 }
@@ -56,6 +60,8 @@ impl Default for BuildLimits {
             literals: 64,
             classes: 32,
             ignore_patterns: 64,
+            known_values: 10_000,
+            known_bytes: 4096,
             attempts: 128,
         }
     }

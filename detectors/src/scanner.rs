@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::attempt::{Attempt, Fate, crowd, merge};
 use crate::finding::{Event, Progress};
+use crate::known::KnownScan;
 use crate::limits::CHECKPOINT_BYTES;
 use crate::rule::RuleId;
 use crate::set::{RuleSet, Selection};
@@ -26,6 +27,7 @@ pub struct Scanner {
     window: Window,
     live: Vec<Attempt>,
     settled: Settled,
+    known: Option<Box<KnownScan>>,
     /// Bytes that the window keeps at rest.
     back: usize,
 }
@@ -38,6 +40,7 @@ impl Scanner {
     pub fn new(rules: Arc<RuleSet>, selection: Arc<Selection>) -> Self {
         let stage = rules.stage.start();
         Self {
+            known: KnownScan::new(&rules.known, &selection, 0),
             back: rules.reach,
             rules,
             selection,
@@ -67,8 +70,13 @@ impl Scanner {
         scan.back = scan.back.max(back);
         scan.position = at;
         scan.window = Window::behind(at, before);
-        let known = Window::behind(at - before.len() as u64, &[]);
+        let start = at - before.len() as u64;
+        let known = Window::behind(start, &[]);
         rules.stage.pass_over(&mut scan.stage, known.with(before));
+        scan.known = KnownScan::new(&rules.known, selection, start);
+        if let Some(known) = &mut scan.known {
+            known.look(&rules.known, selection, (scan.window.with(&[]), start), None, &mut |_, _| {});
+        }
         scan
     }
 
@@ -81,12 +89,16 @@ impl Scanner {
 
     /// The first half of [`push`](Self::push): scans, and notes in `spans` where attempts lived. [`keep`](Self::keep) is
     /// the other half.
-    pub(crate) fn look(&mut self, chunk: &[u8], spans: Option<&mut Spans>, found: Sink<'_>) -> Progress {
+    pub(crate) fn look(&mut self, chunk: &[u8], mut spans: Option<&mut Spans>, found: Sink<'_>) -> Progress {
         if self.selection.is_empty() {
             self.position += chunk.len() as u64;
             return self.everything();
         }
         let bytes = self.window.with(chunk);
+        if let Some(known) = &mut self.known {
+            let new = (bytes, self.position);
+            known.look(&self.rules.known, &self.selection, new, spans.as_deref_mut(), &mut *found);
+        }
         let mut pass = Pass {
             rules: &self.rules,
             selection: &self.selection,
@@ -123,13 +135,17 @@ impl Scanner {
     /// As [`finish`](Self::finish).
     pub(crate) fn end(&mut self, found: Sink<'_>) -> Progress {
         let bytes = self.window.with(&[]);
+        if let Some(known) = &mut self.known {
+            known.end(&self.rules.known, &self.selection, bytes, &mut *found);
+        }
         end(&self.rules, &mut self.live, &mut self.settled, bytes, found);
         self.everything()
     }
 
     /// Whether nothing is undecided.
     pub(crate) fn is_at_rest(&self) -> bool {
-        self.live.is_empty() && self.settled.is_empty()
+        let known = self.known.as_ref().is_none_or(|known| known.is_at_rest());
+        known && self.live.is_empty() && self.settled.is_empty()
     }
 
     /// Scans `text` as a stream of its own, from start to end, and appends what it holds to `events`. The scanner must be
@@ -139,12 +155,16 @@ impl Scanner {
     }
 
     /// As [`whole`](Self::whole), noting in `spans` where attempts lived.
-    pub(crate) fn look_whole(&mut self, text: &[u8], spans: Option<&mut Spans>, found: Sink<'_>) {
+    pub(crate) fn look_whole(&mut self, text: &[u8], mut spans: Option<&mut Spans>, found: Sink<'_>) {
         debug_assert_eq!(self.position, 0, "nothing was pushed before");
         if self.selection.is_empty() {
             return;
         }
         let bytes = self.window.with(text);
+        if let Some(mut known) = KnownScan::new(&self.rules.known, &self.selection, 0) {
+            known.look(&self.rules.known, &self.selection, (bytes, 0), spans.as_deref_mut(), &mut *found);
+            known.end(&self.rules.known, &self.selection, bytes, &mut *found);
+        }
         let mut pass = Pass {
             rules: &self.rules,
             selection: &self.selection,
@@ -167,6 +187,7 @@ impl Scanner {
             + self.window.memory_usage()
             + self.live.capacity() * size_of::<Attempt>()
             + self.settled.memory_usage()
+            + self.known.as_ref().map_or(0, |known| known.memory_usage())
     }
 
     fn everything(&self) -> Progress {
@@ -187,20 +208,30 @@ impl Scanner {
                 progress.deadline_to = progress.deadline_to.min(start);
             }
         }
+        if let Some(known) = &self.known {
+            let known = known.progress(&self.rules.known, self.position);
+            progress.cleared_to = progress.cleared_to.min(known.cleared_to);
+            progress.deadline_to = progress.deadline_to.min(known.deadline_to);
+        }
         progress
     }
 
     /// How many of the last bytes may begin a match whose anchor is not complete.
     fn unfinished(&self, bytes: Bytes<'_>) -> u64 {
-        let selected = self.rules.heads.iter().filter(|&&rule| self.selection.contains(rule));
-        let heads = selected.filter_map(|&rule| self.rules.compiled(rule).head.as_ref());
+        let last = bytes.end().checked_sub(1).and_then(|last| bytes.get(last));
+        let ending = last.into_iter().flat_map(|last| self.rules.heads_ending_with(last));
+        let selected = ending.filter(|&rule| self.selection.contains(rule));
+        let heads = selected.filter_map(|rule| self.rules.compiled(rule).head.as_ref());
         let longest = heads.map(|head| head.unfinished(bytes)).max().unwrap_or(0);
         longest.max(self.rules.stage.unfinished(&self.stage, bytes) as u64)
     }
 
     fn oldest_undecided(&self) -> u64 {
         let attempts = self.live.iter().map(|attempt| attempt.start);
-        attempts.chain(self.settled.iter().map(|known| known.start)).min().unwrap_or(self.position)
+        let known =
+            self.known.iter().map(|known| known.progress(&self.rules.known, self.position).cleared_to);
+        let settled = self.settled.iter().map(|known| known.start);
+        attempts.chain(settled).chain(known).min().unwrap_or(self.position)
     }
 
     fn rest(&mut self) {

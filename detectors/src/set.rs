@@ -6,28 +6,38 @@ use crate::anchor::Anchor;
 use crate::byteset::{ByteSet, Frequencies};
 use crate::compiled::Compiled;
 use crate::error::{BuildError, Reason};
+use crate::known::{Known, KnownSet};
 use crate::limits::BuildLimits;
 use crate::rule::{Rule, RuleId, RuleInfo};
 use crate::seams::Seams;
-use crate::stage::{self, CLASSES_MAX, Lookup, Needle, Stage, StageKind, Text};
+use crate::spelling::Spelling;
+use crate::stage::{self, CLASSES_MAX, Lookup, Needle, PairFlags, Stage, StageKind, Text};
+use crate::view;
 use crate::window::Window;
 
 /// Gathers rules and builds them.
 pub struct RuleSetBuilder {
     limits: BuildLimits,
     rules: Vec<Rule>,
+    known: Vec<Known>,
     stage: StageKind,
 }
 
 impl RuleSetBuilder {
     /// An empty builder.
     pub fn new(limits: BuildLimits) -> Self {
-        Self { limits, rules: Vec::new(), stage: StageKind::Best }
+        Self { limits, rules: Vec::new(), known: Vec::new(), stage: StageKind::Best }
     }
 
     /// Adds a rule. Its id must be its own.
     pub fn rule(&mut self, rule: Rule) -> &mut Self {
         self.rules.push(rule);
+        self
+    }
+
+    /// Adds a known value, which is found in any disguise. Its rule comes behind all others; its id must be its own.
+    pub fn known(&mut self, known: Known) -> &mut Self {
+        self.known.push(known);
         self
     }
 
@@ -48,6 +58,7 @@ impl RuleSetBuilder {
         for rule in &self.rules {
             build.add(rule, &frequencies);
         }
+        build.add_known(&self.known);
         build.finish(self.stage)
     }
 }
@@ -55,6 +66,7 @@ impl RuleSetBuilder {
 struct Build<'a> {
     limits: &'a BuildLimits,
     rules: Vec<Compiled>,
+    known: KnownSet,
     ids: HashMap<String, RuleId>,
     automata_bytes: usize,
     classes: usize,
@@ -66,6 +78,7 @@ impl<'a> Build<'a> {
         Self {
             limits,
             rules: Vec::new(),
+            known: KnownSet::default(),
             ids: HashMap::new(),
             automata_bytes: 0,
             classes: 0,
@@ -102,6 +115,24 @@ impl<'a> Build<'a> {
         Ok(())
     }
 
+    /// Adds the known values, behind all rules.
+    fn add_known(&mut self, known: &[Known]) {
+        let first = self.rules.len();
+        for (at, one) in known.iter().enumerate() {
+            match u16::try_from(first + at) {
+                Ok(id) if self.ids.insert(one.id.clone(), RuleId(id)).is_none() => {}
+                _ => self.errors.push(BuildError::new(&one.id, Reason::Duplicate)),
+            }
+        }
+        match KnownSet::new(known, first, self.limits) {
+            Ok(set) => self.known = set,
+            Err(errors) => {
+                let named = |(at, reason): (usize, Reason)| BuildError::new(&known[at].id, reason);
+                self.errors.extend(errors.into_iter().map(named));
+            }
+        }
+    }
+
     fn next_id(&self) -> Result<RuleId, Reason> {
         let limit = self.limits.rules.min(usize::from(u16::MAX) + 1);
         match u16::try_from(self.rules.len()) {
@@ -115,20 +146,28 @@ impl<'a> Build<'a> {
             return Err(self.errors);
         }
         let (needles, anchors) = needles(&self.rules);
+        let seams = Seams::new(&needles, &self.rules, &self.known);
         match stage::build(kind, &needles) {
             Ok(stage) => Ok(RuleSet {
-                seams: Seams::new(&needles, &self.rules),
+                marks: Box::new(view::flags(seams.hideable())),
+                seams,
+                spelling: Spelling::new(needles.iter().filter_map(|needle| match &needle.text {
+                    Text::Literal(literal) => Some(&literal[..]),
+                    Text::Classes(_) => None,
+                })),
                 lookup: Lookup::best(),
                 look_behind: self.rules.iter().map(Compiled::look_behind).max().unwrap_or(0),
-                reach: self.rules.iter().map(Compiled::reach).max().unwrap_or(0),
-                longest: self.rules.iter().map(|rule| rule.max_length as usize).max().unwrap_or(0),
-                heads: (0u16..)
-                    .map(RuleId)
-                    .zip(&self.rules)
-                    .filter(|(_, r)| r.head.is_some())
-                    .map(|(id, _)| id)
-                    .collect(),
+                reach: self.rules.iter().map(Compiled::reach).chain([self.known.reach()]).max().unwrap_or(0),
+                longest: self
+                    .rules
+                    .iter()
+                    .map(|rule| rule.max_length as usize)
+                    .chain([self.known.longest()])
+                    .max()
+                    .unwrap_or(0),
+                heads: heads(&self.rules),
                 rules: self.rules,
+                known: self.known,
                 ids: self.ids,
                 stage,
                 anchors,
@@ -141,6 +180,16 @@ impl<'a> Build<'a> {
             }
         }
     }
+}
+
+/// See [`RuleSet::heads`].
+fn heads(rules: &[Compiled]) -> Box<[Vec<RuleId>]> {
+    let ending_with = |byte: u8| {
+        let rules = (0u16..).map(RuleId).zip(rules);
+        let ends = rules.filter(|(_, rule)| rule.head.as_ref().is_some_and(|head| head.may_end_with(byte)));
+        ends.map(|(id, _)| id).collect()
+    };
+    (0..=u8::MAX).map(ending_with).collect()
 }
 
 /// All anchors, each once, and by anchor the rules that start from it.
@@ -188,16 +237,20 @@ pub(crate) struct Start {
 /// Rules made ready to scan any number of streams. Immutable; share it in an `Arc`.
 pub struct RuleSet {
     rules: Vec<Compiled>,
+    pub(crate) known: KnownSet,
     ids: HashMap<String, RuleId>,
     pub(crate) stage: Box<dyn Stage>,
     /// By anchor.
     anchors: Vec<Starts>,
     /// What a byte put in the place of others may mean.
     pub(crate) seams: Seams,
-    /// How views look for where they open.
+    /// How text without case may have been spelled.
+    spelling: Spelling,
+    /// How views look for where they open, and what they look for.
     pub(crate) lookup: Lookup,
-    /// Rules with a head.
-    pub(crate) heads: Vec<RuleId>,
+    pub(crate) marks: Box<PairFlags>,
+    /// By byte: the rules of which a head, or a head and part of an anchor, may end with it.
+    heads: Box<[Vec<RuleId>]>,
     /// Bytes that a stream's window keeps at rest.
     pub(crate) reach: usize,
     /// Bytes of the longest match of any rule.
@@ -209,14 +262,14 @@ pub struct RuleSet {
 }
 
 impl RuleSet {
-    /// The number of rules.
+    /// The number of rules, known values among them.
     pub fn len(&self) -> usize {
-        self.rules.len()
+        self.rules.len() + self.known.len()
     }
 
     /// Whether there is no rule.
     pub fn is_empty(&self) -> bool {
-        self.rules.is_empty()
+        self.len() == 0
     }
 
     /// The rule of this name.
@@ -226,7 +279,7 @@ impl RuleSet {
 
     /// Every rule, in the order they were added.
     pub fn ids(&self) -> impl Iterator<Item = RuleId> + use<> {
-        (0..=u16::MAX).map(RuleId).take(self.rules.len())
+        (0..=u16::MAX).map(RuleId).take(self.len())
     }
 
     /// A rule's name.
@@ -234,13 +287,13 @@ impl RuleSet {
     /// # Panics
     /// When `rule` comes from a larger set.
     pub fn id(&self, rule: RuleId) -> &str {
-        &self.compiled(rule).id
+        self.known.id(rule).unwrap_or_else(|| &self.compiled(rule).id)
     }
 
-    /// What the engine made of a rule.
+    /// What the engine made of a rule that is no known value.
     ///
     /// # Panics
-    /// When `rule` comes from a larger set.
+    /// When `rule` comes from a larger set, or is a known value's.
     pub fn info(&self, rule: RuleId) -> RuleInfo {
         self.compiled(rule).info()
     }
@@ -256,12 +309,29 @@ impl RuleSet {
         self.reach
     }
 
+    /// As [`reach`](Self::reach), for what is found in any view: one that opens looks a little further back.
+    pub fn reach_of_views(&self) -> usize {
+        self.reach + 2 * view::BACK
+    }
+
+    /// Texts that `text`, which has lost the case of its letters, may have been, besides all lower and all upper case: in
+    /// each one literal of a rule is spelled as the rule has it.
+    pub fn spellings(&self, text: &[u8]) -> Vec<Vec<u8>> {
+        self.spelling.of(text)
+    }
+
     /// Bytes of memory, shared by all streams.
     pub fn memory_usage(&self) -> usize {
         let automata: usize = self.rules.iter().map(Compiled::automaton_bytes).sum();
         let anchors: usize =
             self.anchors.iter().map(|starts| size_of_val(starts) + size_of_val(starts.all.as_slice())).sum();
-        automata + anchors + self.rules.len() * size_of::<Compiled>() + self.stage.memory_usage()
+        let rules = self.rules.len() * size_of::<Compiled>();
+        automata + anchors + rules + self.stage.memory_usage() + self.known.memory_usage()
+    }
+
+    /// Bytes of memory of the known values, part of [`memory_usage`](Self::memory_usage).
+    pub fn known_memory_usage(&self) -> usize {
+        self.known.memory_usage()
     }
 
     /// The first stage's name.
@@ -287,6 +357,11 @@ impl RuleSet {
         &self.rules[rule.index()]
     }
 
+    /// The rules of which a head, or a head and part of an anchor, may end with this byte.
+    pub(crate) fn heads_ending_with(&self, byte: u8) -> impl Iterator<Item = RuleId> + '_ {
+        self.heads.get(usize::from(byte)).into_iter().flatten().copied()
+    }
+
     pub(crate) fn starts(&self, anchor: u32) -> &Starts {
         &self.anchors[anchor as usize]
     }
@@ -303,6 +378,7 @@ impl std::fmt::Debug for RuleSet {
 pub struct Selection {
     words: Box<[u64]>,
     any: bool,
+    known: bool,
 }
 
 impl Selection {
@@ -319,19 +395,26 @@ impl Selection {
     /// These rules; those that are not in the set are left out.
     pub fn from_ids(rules: &RuleSet, ids: impl IntoIterator<Item = RuleId>) -> Self {
         let mut words = vec![0u64; rules.len().div_ceil(64)].into_boxed_slice();
+        let mut known = false;
         for id in ids {
             if id.index() < rules.len() {
                 words[id.index() / 64] |= 1 << (id.index() % 64);
+                known |= id.index() >= rules.rules.len();
             }
         }
         let any = words.iter().any(|&word| word != 0);
-        Self { words, any }
+        Self { words, any, known }
     }
 
     /// Whether the rule runs.
     #[inline]
     pub fn contains(&self, rule: RuleId) -> bool {
         self.words.get(rule.index() / 64).is_some_and(|word| word >> (rule.index() % 64) & 1 == 1)
+    }
+
+    /// Whether any known value is looked for.
+    pub(crate) fn has_known(&self) -> bool {
+        self.known
     }
 
     /// Whether no rule runs.

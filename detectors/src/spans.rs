@@ -28,6 +28,11 @@ impl Spans {
         });
     }
 
+    /// The spans; after [`settle`](Self::settle) in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.0.iter().copied()
+    }
+
     /// The start of the span that reaches to the byte at `at` from before it.
     pub(crate) fn cover(&self, at: u64) -> Option<u64> {
         let behind = self.0.partition_point(|(start, _)| *start < at);

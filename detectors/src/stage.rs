@@ -20,7 +20,7 @@ mod simd;
 mod windowed;
 mod windows;
 
-pub(crate) use lookup::{ALONE, Lookup, PairFlags};
+pub(crate) use lookup::{ALONE, BEFORE, Lookup, Marked, NEXT, PairFlags, SHARED};
 pub(crate) use portable::Portable;
 
 use aho_corasick::automaton::StateID;
@@ -105,16 +105,23 @@ pub enum StageKind {
     Best,
     /// One step a byte.
     Portable,
-    /// 64 bytes a step.
-    Avx512,
+    /// 64 bytes a step, with tables of 128 entries.
+    Avx512Vbmi,
+    /// 64 bytes a step, with tables of 16 entries.
+    Avx512Bw,
+    /// 32 bytes a step, with tables of 16 entries.
+    Avx2,
 }
 
 /// A stage for `needles`. Fails with words when they are too many, or this machine lacks the kind.
 pub(crate) fn build(kind: StageKind, needles: &[Needle]) -> Result<Box<dyn Stage>, String> {
+    let named = |name| Kernel::named(name).map(Some).ok_or(format!("this machine runs no `{name}`"));
     let kernel = match kind {
+        StageKind::Best => Kernel::all().next(),
         StageKind::Portable => None,
-        StageKind::Best => Kernel::best(),
-        StageKind::Avx512 => Some(Kernel::avx512().ok_or("this machine has no AVX-512 VBMI")?),
+        StageKind::Avx512Vbmi => named("avx512vbmi")?,
+        StageKind::Avx512Bw => named("avx512bw")?,
+        StageKind::Avx2 => named("avx2")?,
     };
     match kernel {
         Some(kernel) => Ok(Box::new(Windowed::new(kernel, needles)?)),

@@ -11,7 +11,10 @@
 //! Place in the path: a [`ViewScanner`] stands where a [`Scanner`](crate::Scanner) would, one for each body or field.
 
 mod escape;
+mod events;
 mod gate;
+mod git;
+mod magic;
 mod map;
 mod marks;
 mod node;
@@ -25,6 +28,8 @@ mod text;
 use std::fmt;
 use std::sync::Arc;
 
+pub(crate) use self::marks::flags;
+pub(crate) use self::node::BACK;
 use self::node::Node;
 use crate::finding::{Cap, Event, Progress};
 use crate::set::{RuleSet, Selection};
@@ -64,8 +69,12 @@ pub trait DecoderRoom: Send {
 pub enum ViewStep {
     /// Base64 or base64url, at any alignment, wrapped or not.
     Base64,
+    /// The deltas of server-sent events, joined.
+    Events,
     /// Fullwidth forms of ASCII.
     Fullwidth,
+    /// The objects of a Git pack.
+    Git,
     /// A gzip member.
     Gzip,
     /// Hex digits.
@@ -95,7 +104,9 @@ impl ViewStep {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Base64 => "base64",
+            Self::Events => "events",
             Self::Fullwidth => "fullwidth",
+            Self::Git => "git",
             Self::Gzip => "gzip",
             Self::Hex => "hex",
             Self::Html => "html",
@@ -265,11 +276,7 @@ impl ViewScanner {
     /// at its start, and is there again afterwards: many short texts need one scanner.
     pub fn whole(&mut self, text: &[u8], found: &mut Vec<Sighting>) {
         let (node, mut cx) = self.split(found);
-        if !node.whole(&mut cx, text) {
-            let mut own = Node::new(cx.rules, cx.selection, 0, 0, &[]);
-            own.push(&mut cx, text);
-            own.finish(&mut cx);
-        }
+        node.whole(&mut cx, text);
         self.streams = 0;
     }
 

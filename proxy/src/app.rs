@@ -27,6 +27,7 @@ use crate::bars::Bars;
 use crate::budget::{self, Admission, Budget, Memory, Reservation, Sockets};
 use crate::channel::Texts;
 use crate::http::blocks::Blocks;
+use crate::http::cut_off::CutOffs;
 use crate::http::exchange::RequestBody;
 use crate::http::holders::Weaks;
 use crate::http::rate::Rate;
@@ -65,6 +66,8 @@ pub(crate) struct Gateway {
     pub(crate) refusals: Rate,
     pub(crate) new_names: Rate,
     pub(crate) blocks: Blocks,
+    /// Bottles that hit known values again and again.
+    pub(crate) cut_offs: CutOffs,
     /// How much memory there is and what things cost, and who holds it.
     pub(crate) memory: Memory,
     pub(crate) admission: Arc<Admission>,
@@ -264,6 +267,7 @@ impl Bottles for Gateway {
         self.upstreams.forget(&bottle.key);
         self.leaves.forget(&bottle.key);
         self.blocks.forget(&bottle.key);
+        self.cut_offs.forget(&bottle.key);
     }
 }
 
@@ -332,6 +336,7 @@ impl Gateway {
             refusals: Rate::new(budget.refusals_per_second, Duration::from_secs(1)),
             new_names: Rate::new(budget.new_names_per_second, Duration::from_secs(1)),
             blocks: Blocks::new(budget.blocks_remembered),
+            cut_offs: CutOffs::new(budget.cut_off),
             memory,
             sockets,
             waiting_streams: Semaphore::new(memory.waiting_streams()),

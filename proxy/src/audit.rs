@@ -82,6 +82,28 @@ impl Fingerprints {
         read_key(&dir.join(KEY_FILE)).ok().map(Self)
     }
 
+    /// The key of a state folder, made if there is none.
+    ///
+    /// # Errors
+    /// One that cannot be read or made.
+    pub(crate) fn make(dir: &Path) -> io::Result<Self> {
+        load_key(&dir.join(KEY_FILE)).map(Self)
+    }
+
+    /// A key that everybody knows.
+    pub(crate) fn of_nobody() -> Self {
+        Self([0; KEY_BYTES])
+    }
+
+    /// Bytes that follow from the key and `text`, and tell nothing of the key.
+    pub(crate) fn derive(&self, text: &[u8]) -> [u8; 32] {
+        let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes keys of any length");
+        // What is derived is never a fingerprint: those are of values as they are.
+        mac.update(b"decant derives\0");
+        mac.update(text);
+        mac.finalize().into_bytes().into()
+    }
+
     /// A short keyed digest of a value: equal values can be told to be equal, nothing else can be learned.
     pub(crate) fn of_value(&self, value: &[u8]) -> String {
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes keys of any length");

@@ -26,6 +26,7 @@ pub(crate) use self::memory::{
 };
 pub(crate) use self::sockets::{Sizes, Sockets, Windows};
 use crate::audit::AuditLimits;
+use crate::http::cut_off;
 use crate::http::holders::Pace;
 use crate::http::upload::DrainLimits;
 use crate::inspect::InspectLimits;
@@ -88,6 +89,8 @@ pub(crate) struct Budget {
     pub(crate) refusals_per_second: u32,
     pub(crate) new_names_per_second: u32,
     pub(crate) blocks_remembered: usize,
+    /// When bottles that hit known values are cut off.
+    pub(crate) cut_off: cut_off::Terms,
     pub(crate) audit: AuditLimits,
     pub(crate) shutdown_grace: Duration,
     pub(crate) reload_grace: Duration,
@@ -132,6 +135,11 @@ impl Budget {
             refusals_per_second: limits.refusals_per_second,
             new_names_per_second: limits.new_names_per_second,
             blocks_remembered: limits.blocks_remembered,
+            cut_off: cut_off::Terms {
+                hits: limits.secret_hits,
+                window: limits.secret_hits_window,
+                cut_off: limits.secret_cut_off,
+            },
             audit: AuditLimits {
                 file_bytes: limits.findings_file_bytes,
                 files: limits.findings_files,
@@ -214,6 +222,8 @@ pub(crate) fn detectors(limits: &Limits) -> BuildLimits {
     BuildLimits {
         automaton_bytes: limits.detector_automaton_bytes,
         automata_bytes: limits.detectors_bytes,
+        known_values: limits.secrets,
+        known_bytes: limits.secret_bytes,
         ..BuildLimits::default()
     }
 }

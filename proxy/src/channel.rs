@@ -143,6 +143,9 @@ pub(crate) struct BottleRow {
     /// Why it is kept out, if it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) barred: Option<crate::bars::Cause>,
+    /// For how many seconds it is still cut off because it hit known values again and again, if it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) cut_off_seconds: Option<u64>,
 }
 
 /// What the gateway is doing.

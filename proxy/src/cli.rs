@@ -5,6 +5,7 @@
 mod announce;
 mod args;
 mod ca;
+mod canary;
 mod check;
 mod client;
 mod detectors;
@@ -93,6 +94,7 @@ fn dispatch(command: Command) -> Result<Exit, Failure> {
         Command::Detectors(args) => detectors::list(&args),
         Command::Explain(args) => detectors::explain(&args),
         Command::Finding(args) => finding::run(&args),
+        Command::Canary(args) => canary::run(&args),
         Command::Ca(args) => ca::run(&args),
         Command::Exec(args) => client::exec(&args),
         Command::Env(args) => client::env(&args),
@@ -103,6 +105,9 @@ fn dispatch(command: Command) -> Result<Exit, Failure> {
             clap_complete::generate(args.shell, &mut Args::command(), "decant", &mut std::io::stdout());
             Ok(Exit::Fine)
         }
+        Command::Manual(args) => clap_mangen::generate_to(Args::command(), &args.dir)
+            .map(|()| Exit::Fine)
+            .map_err(|error| Failure::internal(format!("cannot write to {}: {error}", args.dir.display()))),
     }
 }
 

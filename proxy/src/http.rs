@@ -2,6 +2,7 @@
 
 mod allowlist;
 pub(crate) mod blocks;
+pub(crate) mod cut_off;
 pub(crate) mod exchange;
 pub(crate) mod head;
 pub(crate) mod holders;

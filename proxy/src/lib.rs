@@ -26,6 +26,7 @@ mod policy;
 mod probe;
 mod queue;
 mod rules;
+mod secrets;
 mod supervisor;
 mod target;
 mod telemetry;

@@ -40,8 +40,13 @@ impl<'a> Scene<'a> {
     ) -> Meaning<'a> {
         let facts = self.book.detectors.facts(hit.rule);
         let surface = hit.place.surface.name();
-        if hit.signed || facts.is_home(self.host, surface) {
+        // A known value is no signature: it goes where its own entry says, and nothing else accepts it.
+        let is_signature = hit.signed && !facts.is_secret;
+        if is_signature || facts.is_home(self.host, surface) {
             return Meaning::Expected;
+        }
+        if facts.is_secret {
+            return Meaning::Acts { action: MatchAction::Block, exception: None };
         }
         let found = Match { detector: &facts.id, bottle: self.bottle, host: self.host, surface };
         let exception = self.book.exceptions.find(&found, today, fingerprint);

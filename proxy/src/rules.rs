@@ -11,11 +11,13 @@ use decant_config::{
     Severity, Surface,
 };
 use decant_detectors::{
-    BuildError, BuildLimits, Context, Ignore, Rule, RuleId, RuleSet, RuleSetBuilder, Selection, Validator,
+    BuildError, BuildLimits, Context, Ignore, Known, Rule, RuleId, RuleSet, RuleSetBuilder, Selection,
+    Validator,
 };
 
 use crate::inspect::Direction;
 use crate::policy::covers;
+use crate::secrets::{self, Secret};
 use crate::target::Host;
 
 /// Every detector of one configuration, compiled.
@@ -34,14 +36,20 @@ pub(crate) struct Facts {
     pub(crate) severity: Severity,
     pub(crate) action: MatchAction,
     home: Vec<Home>,
+    /// Whether it is a known value, of which a bottle learns nothing.
+    pub(crate) is_secret: bool,
 }
 
 impl Detectors {
-    /// Compiles every detector of `config`.
+    /// Compiles every detector of `config`, and the known values `secrets` behind them.
     ///
     /// # Errors
-    /// Every problem of every detector, each where it was written.
-    pub(crate) fn compile(config: &DetectorsConfig, limits: BuildLimits) -> Result<Self, Vec<Problem>> {
+    /// Every problem of every detector and of every value, each where it was written.
+    pub(crate) fn compile(
+        config: &DetectorsConfig,
+        secrets: &[Secret],
+        limits: BuildLimits,
+    ) -> Result<Self, Vec<Problem>> {
         let mut problems = Vec::new();
         let mut builder = RuleSetBuilder::new(limits);
         for spec in &config.list {
@@ -52,14 +60,18 @@ impl Detectors {
                 Err(problem) => problems.push(problem),
             }
         }
+        for secret in secrets {
+            builder.known(Known { id: secret.id.to_string(), value: secret.value.clone() });
+        }
         let built = builder.build();
         match built {
             Ok(rules) if problems.is_empty() => {
-                Ok(Self { rules: Arc::new(rules), facts: config.list.iter().map(Facts::new).collect() })
+                let facts = config.list.iter().map(Facts::new).chain(secrets.iter().map(Facts::of_secret));
+                Ok(Self { rules: Arc::new(rules), facts: facts.collect() })
             }
             Ok(_) => Err(problems),
             Err(errors) => {
-                problems.extend(errors.iter().map(|error| unbuilt(config, error)));
+                problems.extend(errors.iter().map(|error| unbuilt(config, secrets, error)));
                 Err(problems)
             }
         }
@@ -70,17 +82,19 @@ impl Detectors {
         &self.facts[rule.index()]
     }
 
-    /// The facts of every detector, in the order of the set.
+    /// How many detectors there are, known values apart.
+    pub(crate) fn count(&self) -> usize {
+        self.facts.iter().filter(|facts| !facts.is_secret).count()
+    }
+
+    /// The facts of every detector and known value, in the order of the set.
     pub(crate) fn all(&self) -> &[Facts] {
         &self.facts
     }
 
-    /// The rules that `filter` chooses for `direction`.
+    /// The rules that `filter` chooses for `direction`. Known values are looked for in every request, whatever it chooses.
     pub(crate) fn select(&self, filter: &DetectorFilter, direction: Direction) -> Selection {
-        let chosen = self
-            .facts
-            .iter()
-            .filter(|facts| facts.looks_at(direction) && filter.selects(&facts.id, &facts.tags));
+        let chosen = self.facts.iter().filter(|facts| facts.looks_at(direction) && facts.is_chosen(filter));
         Selection::from_ids(&self.rules, chosen.filter_map(|facts| self.rules.rule_id(&facts.id)))
     }
 }
@@ -94,7 +108,29 @@ impl Facts {
             severity: spec.severity,
             action: spec.action,
             home: spec.home.clone(),
+            is_secret: false,
         }
+    }
+
+    fn of_secret(secret: &Secret) -> Self {
+        Self {
+            id: secret.id.clone(),
+            tags: Vec::new(),
+            direction: Directions::Request,
+            severity: Severity::High,
+            action: MatchAction::Block,
+            home: secret.to.iter().cloned().collect(),
+            is_secret: true,
+        }
+    }
+
+    /// The name in metrics.
+    pub(crate) fn family(&self) -> &str {
+        if self.is_secret { secrets::FAMILY } else { &self.id }
+    }
+
+    fn is_chosen(&self, filter: &DetectorFilter) -> bool {
+        self.is_secret || filter.selects(&self.id, &self.tags)
     }
 
     fn looks_at(&self, direction: Direction) -> bool {
@@ -143,7 +179,11 @@ pub(crate) fn rule(spec: &DetectorSpec) -> Result<Rule, Problem> {
 }
 
 /// What the engine says about a detector, where it was written; about all of them together, at the first.
-fn unbuilt(config: &DetectorsConfig, error: &BuildError) -> Problem {
+fn unbuilt(config: &DetectorsConfig, secrets: &[Secret], error: &BuildError) -> Problem {
+    if let Some(secret) = secrets.iter().find(|secret| *secret.id == *error.rule()) {
+        let name = secrets::name_of(&secret.id).unwrap_or(&secret.id);
+        return Problem { at: secret.at.clone(), message: format!("secret `{name}`: {}", error.message()) };
+    }
     let spec = config.list.iter().find(|spec| spec.id.as_str() == error.rule()).or(config.list.first());
     let at =
         spec.map_or_else(|| Location::start_of("(detectors)"), |spec| spec.place_of(error.field()).clone());

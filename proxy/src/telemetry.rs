@@ -46,9 +46,15 @@ const BY_BOTTLE: &[ByBottle] = &[
         labels: &["policy", "verdict"],
     },
     ByBottle { name: "decant_blocks_total", help: "Refusals, by reason.", labels: &["reason"] },
+    ByBottle {
+        name: "decant_secret_cut_offs_total",
+        help: "Times that a bottle was cut off because it hit known values again and again.",
+        labels: &[],
+    },
 ];
 const EXCHANGES: usize = 0;
 const BLOCKS: usize = 1;
+const CUT_OFFS: usize = 2;
 
 const EXCHANGES_OPEN: Series =
     Series { name: "decant_exchanges_open", help: "Exchanges that have begun and not ended.", labels: &[] };
@@ -270,6 +276,11 @@ impl Metrics {
     /// Counts one refusal; `bottle` is none where the client is no bottle's.
     pub(crate) fn blocked(&self, bottle: Option<&Bottle>, reason: Reason) {
         self.by_bottle.count(BLOCKS, bottle, &[reason.as_str()]);
+    }
+
+    /// Counts that `bottle` was cut off.
+    pub(crate) fn cut_off(&self, bottle: &Bottle) {
+        self.by_bottle.count(CUT_OFFS, Some(bottle), &[]);
     }
 
     /// Folds the series of a bottle that has ended into those of `other`.

@@ -16,6 +16,9 @@ use tokio::time::{Instant, sleep_until};
 /// Bytes read at once.
 const CHUNK_BYTES: usize = 64 * 1024;
 
+/// Chunks that may be on their way: far more than what both ends let each other send.
+const CHUNKS_ON_THEIR_WAY: usize = 4096;
+
 /// A relay; it ends when dropped.
 pub struct Relay {
     port: u16,
@@ -60,14 +63,13 @@ async fn relay(near: TcpStream, origin: SocketAddr, delay: Duration) {
 
 /// Passes one direction on until it ends.
 async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, delay: Duration) {
-    // As much as there is may be on its way: what bounds it is what both ends let each other send.
-    let (on_its_way, mut arriving) = mpsc::unbounded_channel::<(Instant, Vec<u8>)>();
+    let (on_its_way, mut arriving) = mpsc::channel::<(Instant, Vec<u8>)>(CHUNKS_ON_THEIR_WAY);
     let reading = async move {
         loop {
             let mut chunk = vec![0; CHUNK_BYTES];
             let Ok(count @ 1..) = from.read(&mut chunk).await else { return };
             chunk.truncate(count);
-            if on_its_way.send((Instant::now() + delay, chunk)).is_err() {
+            if on_its_way.send((Instant::now() + delay, chunk)).await.is_err() {
                 return;
             }
         }

@@ -115,7 +115,8 @@ const FORMS: &[(&str, &[Part])] = &[
 ];
 
 /// Base 64 in the alphabet of URLs, without padding (RFC 4648 §5).
-fn base64url(bytes: &[u8]) -> String {
+#[must_use]
+pub fn base64url(bytes: &[u8]) -> String {
     base64(bytes).trim_end_matches('=').replace('+', "-").replace('/', "_")
 }
 

@@ -24,7 +24,7 @@ use crate::api::types::{
 use crate::api::wish;
 use crate::book::Book;
 use crate::error::Error;
-use crate::host::sysctl::Ephemeral;
+use crate::host::sysctl::{self, Ephemeral};
 use crate::lease::{Lease, LeaseId, State as LeaseState};
 use crate::limits;
 use crate::status::{self, Warning};
@@ -65,9 +65,14 @@ where
     type Rejection = Problem;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
-        match Json::from_request(request, state).await {
-            Ok(Json(value)) => Ok(Self(value)),
-            Err(rejection) => {
+        match tokio::time::timeout(limits::BODY_READ_TIMEOUT, Json::from_request(request, state)).await {
+            Err(_) => {
+                let detail =
+                    format!("the body did not come within {} s", limits::BODY_READ_TIMEOUT.as_secs());
+                Err(Problem::new(StatusCode::REQUEST_TIMEOUT, Reason::Timeout, detail))
+            }
+            Ok(Ok(Json(value))) => Ok(Self(value)),
+            Ok(Err(rejection)) => {
                 let status = rejection.status();
                 let reason =
                     if status == StatusCode::PAYLOAD_TOO_LARGE { Reason::TooLarge } else { Reason::Invalid };
@@ -242,7 +247,7 @@ pub(crate) async fn conflict(
 pub(crate) async fn pools(State(shared): State<Shared>) -> Result<Json<PoolsBody>, Response> {
     let service = &shared.service;
     let work = async {
-        let world = service.look().await?;
+        let world = service.glimpse().await?;
         service.pools(&world).await
     };
     let pools = in_time(work).await?;
@@ -265,7 +270,7 @@ pub(crate) async fn pools(State(shared): State<Shared>) -> Result<Json<PoolsBody
 #[utoipa::path(get, path = "/v1/status", responses((status = 200, body = StatusBody)))]
 pub(crate) async fn status(State(shared): State<Shared>) -> Result<Json<StatusBody>, Response> {
     let service = &shared.service;
-    let world = in_time(service.look()).await?;
+    let world = in_time(service.glimpse()).await?;
     let leases = in_time(service.ledger.read(count_states)).await?;
     let ephemeral = Ephemeral::read();
     let standing = service.hub.standing();
@@ -303,14 +308,17 @@ pub(crate) fn count_states(book: &Book) -> Vec<(LeaseState, usize)> {
 pub(crate) fn warnings(shared: &Shared, world: &World, ephemeral: Option<&Ephemeral>) -> Vec<Warning> {
     let service = &shared.service;
     let collisions = service.collisions.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
-    status::warnings(
+    let mut found = Vec::from_iter(service.store_trouble().as_deref().map(status::not_recording));
+    found.extend(status::open_bridges(&service.settings, sysctl::bridges_check_sources()));
+    found.extend(status::warnings(
         &service.settings,
         &service.blocks,
         ephemeral,
         world,
         service.hub.standing(),
         &collisions,
-    )
+    ));
+    found
 }
 
 fn engine_body(world: &World) -> EngineBody {

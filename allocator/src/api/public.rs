@@ -22,12 +22,17 @@ pub(crate) fn router(shared: Shared) -> Router {
         .with_state(shared)
 }
 
-/// Alive: the ledger answers.
+/// Alive: the ledger answers, and records.
 async fn healthz(State(shared): State<Shared>) -> Response {
-    match shared.service.ledger.read(|_| ()).await {
+    match alive(&shared).await {
         Ok(()) => "ok\n".into_response(),
-        Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", chain(&error))).into_response(),
+        Err(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response(),
     }
+}
+
+async fn alive(shared: &Shared) -> Result<(), String> {
+    shared.service.ledger.read(|_| ()).await.map_err(|error| chain(&error))?;
+    shared.service.store_trouble().map_or(Ok(()), |why| Err(format!("nothing can be recorded: {why}")))
 }
 
 async fn readyz(State(shared): State<Shared>) -> Response {
@@ -40,8 +45,8 @@ async fn readyz(State(shared): State<Shared>) -> Response {
 /// Ready: everything that is configured can be leased. If not, why not.
 pub(crate) async fn ready(shared: &Shared) -> Result<(), String> {
     let service = &shared.service;
-    service.ledger.read(|_| ()).await.map_err(|error| chain(&error))?;
-    let world = service.look().await.map_err(|error| chain(&error))?;
+    alive(shared).await?;
+    let world = service.glimpse().await.map_err(|error| chain(&error))?;
     if let EngineState::Down(why) = &world.engine {
         return Err(format!("no subnets, ports only: {why}"));
     }
@@ -63,7 +68,7 @@ async fn metrics(State(shared): State<Shared>) -> Response {
 
 async fn text(shared: &Shared) -> Result<String, Error> {
     let service = &shared.service;
-    let world = service.look().await?;
+    let world = service.glimpse().await?;
     let pools = service.pools(&world).await?;
     let leases = service.ledger.read(count_states).await?;
     let warnings = warnings(shared, &world, Ephemeral::read().as_ref());

@@ -1,8 +1,8 @@
 //! Listening: Unix sockets that are replaced when stale and never taken from a live server, and one bounded loop of connections.
 
+use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixStream as StdUnixStream;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -10,6 +10,9 @@ use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use socket2::{Domain, SockAddr, Socket, Type};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::Semaphore;
@@ -23,13 +26,29 @@ pub(crate) struct Peer {
     pub(crate) pid: Option<i32>,
 }
 
-/// Binds a Unix socket that only its owner and group may use. A socket file that nobody answers on is replaced.
-pub(crate) fn bind_unix(path: &Path, group: Option<u32>) -> io::Result<UnixListener> {
-    if StdUnixStream::connect(path).is_ok() {
-        return Err(io::Error::new(io::ErrorKind::AddrInUse, "another server answers on this socket"));
-    }
+/// A bound socket, and the lock that says whose it is.
+#[derive(Debug)]
+pub(crate) struct Bound {
+    listener: UnixListener,
+    _lock: File,
+}
+
+/// Binds a Unix socket that only its owner and group may use. A socket file that nobody answers on is replaced; of several servers
+/// that would do so at once the lock beside it lets one.
+pub(crate) fn bind_unix(path: &Path, group: Option<u32>) -> io::Result<Bound> {
+    let in_use = |why: &str| io::Error::new(io::ErrorKind::AddrInUse, why);
     if let Some(dir) = path.parent() {
         std::fs::create_dir_all(dir)?;
+    }
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false).mode(0o600);
+    let lock = options.open(path.with_extension("sock.lock"))?;
+    match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Err(Errno::WOULDBLOCK) => return Err(in_use("another allocator serves on this socket")),
+        other => other?,
+    }
+    if is_live(path)? {
+        return Err(in_use("another server answers on this socket"));
     }
     // Bound under another name first: nobody meets it before its permissions are set, and the rename replaces a stale one.
     let fresh = path.with_extension("new");
@@ -43,7 +62,19 @@ pub(crate) fn bind_unix(path: &Path, group: Option<u32>) -> io::Result<UnixListe
         std::os::unix::fs::chown(&fresh, None, Some(group))?;
     }
     std::fs::rename(&fresh, path)?;
-    Ok(listener)
+    Ok(Bound { listener, _lock: lock })
+}
+
+/// Whether somebody listens on a socket. One who listens and accepts nothing is not waited for.
+fn is_live(path: &Path) -> io::Result<bool> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    match socket.connect(&SockAddr::unix(path)?) {
+        Ok(()) => Ok(true),
+        // Its backlog is full.
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(true),
+        Err(_) => Ok(false),
+    }
 }
 
 /// The number of a group.
@@ -58,7 +89,8 @@ pub(crate) fn group_id(name: &str) -> io::Result<u32> {
 }
 
 /// Serves a router on a Unix socket, for ever.
-pub(crate) async fn serve_unix(listener: UnixListener, router: Router) {
+pub(crate) async fn serve_unix(bound: Bound, router: Router) {
+    let listener = &bound.listener;
     let places = Arc::new(Semaphore::new(limits::CONNECTIONS_MAX));
     loop {
         let Ok(place) = places.clone().acquire_owned().await else { return };
@@ -117,6 +149,8 @@ where
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixStream;
+
     use super::*;
 
     #[tokio::test]
@@ -129,8 +163,21 @@ mod tests {
         drop(first);
         assert!(path.exists(), "a killed server leaves its socket");
         let second = bind_unix(&path, None).expect("a stale socket is replaced");
-        assert!(StdUnixStream::connect(&path).is_ok());
+        assert!(UnixStream::connect(&path).is_ok());
         drop(second);
+    }
+
+    /// A server of another kind has no lock of ours; one that is stopped accepts nothing, and its backlog fills up.
+    #[tokio::test]
+    async fn a_server_that_does_not_accept_is_alive() {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let path = dir.path().join("a.sock");
+        let stopped = Socket::new(Domain::UNIX, Type::STREAM, None).expect("a socket");
+        stopped.bind(&SockAddr::unix(&path).expect("a path")).expect("nothing is there");
+        stopped.listen(0).expect("it listens");
+        let _waiting = UnixStream::connect(&path).expect("the backlog has one place");
+        assert_eq!(bind_unix(&path, None).expect_err("a server lives").kind(), io::ErrorKind::AddrInUse);
+        assert!(is_live(&path).expect("it can be asked"), "it was left in its place");
     }
 
     #[test]

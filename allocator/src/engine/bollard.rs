@@ -14,7 +14,8 @@ use bollard::models::{
     NetworkConnectRequest, NetworkCreateRequest, NetworkDisconnectRequest, PortMap, PortSummaryTypeEnum,
 };
 use bollard::query_parameters::{
-    EventsOptionsBuilder, ListContainersOptionsBuilder, ListNetworksOptions, StopContainerOptionsBuilder,
+    EventsOptionsBuilder, InspectNetworkOptions, ListContainersOptionsBuilder, ListNetworksOptions,
+    StopContainerOptionsBuilder,
 };
 use bollard::{API_DEFAULT_VERSION, Docker};
 use futures_util::future::BoxFuture;
@@ -47,6 +48,25 @@ impl DockerEngine {
         let info = read_info(&docker).await?;
         let bindings = Bindings::new(docker.clone());
         Ok(Self { docker, info, bindings })
+    }
+
+    async fn remove(&self, network: &str) -> Outcome<()> {
+        unless(Refused::Missing, timed(limits::ENGINE_TIMEOUT, self.docker.remove_network(network)).await)
+    }
+
+    /// Takes out of a network what the engine has left over there of containers that are gone: no list shows it, and it keeps the
+    /// network for ever. True if there was any.
+    async fn clear_leftovers(&self, network: &str) -> Outcome<bool> {
+        let call = self.docker.inspect_network(network, None::<InspectNetworkOptions>);
+        let inside = timed(limits::ENGINE_TIMEOUT, call).await?.containers.unwrap_or_default();
+        // An endpoint without a container stands under its own ID.
+        let left = inside.into_iter().filter(|(key, _)| key.starts_with("ep-"));
+        let names: Vec<String> = left.filter_map(|(_, endpoint)| endpoint.name).collect();
+        for name in &names {
+            tracing::warn!(%network, endpoint = %name, "an endpoint of a container that is gone is taken out");
+            self.disconnect(network, name).await?;
+        }
+        Ok(!names.is_empty())
     }
 
     async fn list_containers(&self) -> Outcome<Vec<Container>> {
@@ -87,7 +107,12 @@ impl Engine for DockerEngine {
 
     fn remove_network<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Outcome<()>> {
         Box::pin(async move {
-            unless(Refused::Missing, timed(limits::ENGINE_TIMEOUT, self.docker.remove_network(id)).await)
+            match self.remove(id).await {
+                Err(error) if error.failure == Failure::Refused(Refused::InUse) => {
+                    if self.clear_leftovers(id).await? { self.remove(id).await } else { Err(error) }
+                }
+                other => other,
+            }
         })
     }
 

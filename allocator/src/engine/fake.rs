@@ -1,6 +1,6 @@
 //! An engine in memory, for tests of what is built on [`Engine`]. It refuses what Docker refuses, and fails when told to.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::net::Ipv4Addr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -35,6 +35,10 @@ pub(crate) struct FakeState {
     /// Subnets to be taken by a foreign network just before the next creation.
     pub(crate) intrude: VecDeque<Ipv4Net>,
     pub(crate) down: bool,
+    /// Networks in which an endpoint is left over: whoever is to be attached there is told that it is already.
+    pub(crate) stale: HashSet<String>,
+    /// How often something was to be attached.
+    pub(crate) connects: usize,
     pub(crate) info: EngineInfo,
     made: u32,
 }
@@ -173,6 +177,10 @@ impl Engine for FakeEngine {
     ) -> BoxFuture<'a, Outcome<()>> {
         Box::pin(async move {
             self.change(|state| {
+                state.connects += 1;
+                if state.stale.contains(network) {
+                    return Ok(());
+                }
                 let known = state.networks.iter().any(|one| one.id == network);
                 let Some(one) = state.containers.iter_mut().find(|one| known && one.id == container) else {
                     return no(Refused::Missing);

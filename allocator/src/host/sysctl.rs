@@ -1,4 +1,4 @@
-//! The kernel settings that decide whether outgoing connections can take a leased port.
+//! The kernel settings that decide whether outgoing connections can take a leased port, and whether a bottle can send to the host.
 
 use std::fs;
 use std::ops::RangeInclusive;
@@ -54,6 +54,13 @@ impl Ephemeral {
     }
 }
 
+/// Whether a bridge that is made now takes packets only from where it would send answers; none where that cannot be read. Without,
+/// one that has no address takes every packet, and whoever sits on it can send to each of the host's addresses, unanswered.
+pub(crate) fn bridges_check_sources() -> Option<bool> {
+    let read = |which: &str| fs::read_to_string(format!("/proc/sys/net/ipv4/conf/{which}/rp_filter")).ok();
+    Some(["all", "default"].map(read).into_iter().collect::<Option<String>>()?.contains(['1', '2']))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -74,5 +81,6 @@ mod tests {
     #[test]
     fn this_host_has_settings() {
         assert!(Ephemeral::read().is_some());
+        assert!(bridges_check_sources().is_some());
     }
 }

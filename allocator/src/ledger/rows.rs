@@ -39,6 +39,12 @@ pub(super) fn load(connection: &Connection, pools: &PoolSettings) -> Result<Book
     for mut lease in load_leases(connection).map_err(read("cannot read the leases"))? {
         lease.ports = ports.remove(&lease.id).unwrap_or_default();
         lease.subnet = subnets.remove(&lease.id);
+        if let Some(subnet) = lease.subnet.as_ref().filter(|subnet| book.subnets().is_taken(&subnet.net)) {
+            return Err(StoreError::new(format!(
+                "the store is damaged: the subnet {} of the lease {} overlaps another lease's",
+                subnet.net, lease.id
+            )));
+        }
         book.apply(&Change::Put(Box::new(lease)));
     }
     for entry in load_quarantine(connection).map_err(read("cannot read the quarantine"))? {

@@ -1,6 +1,8 @@
 //! The tables, and how an older store becomes the present one.
 //!
-//! Each migration is one transaction that ends by raising `user_version`; a store of a later version is refused.
+//! Each migration is one transaction that ends by raising `user_version`. Invariant: it only adds what the program before it can leave
+//! alone (tables, columns with a default), so that an upgrade can be rolled back: a store of the next version is served as it is, one
+//! of a version after that is refused.
 
 use rusqlite::{Connection, TransactionBehavior};
 
@@ -8,6 +10,9 @@ use super::StoreError;
 
 /// Oldest SQLite that is trusted: 3.51.3 mended a loss of committed data in WAL mode.
 pub(super) const SQLITE_VERSION_MIN: i32 = 3_051_003;
+
+/// How many versions newer than the program a store may be.
+const NEWER_MAX: usize = 1;
 
 const MIGRATIONS: [&str; 1] = [
     // 1: the first tables. The constraints are the last line: the book refuses all this before.
@@ -90,7 +95,22 @@ pub(super) fn prepare(connection: &mut Connection) -> Result<(), StoreError> {
     if verdict != "ok" {
         return Err(StoreError::new(format!("the store is damaged: {verdict}")));
     }
-    migrate(connection)
+    migrate(connection)?;
+    check_references(connection)
+}
+
+/// Rows whose lease was deleted by hand would keep what they name for ever.
+fn check_references(connection: &Connection) -> Result<(), StoreError> {
+    let orphan = connection.prepare("PRAGMA foreign_key_check").and_then(|mut check| {
+        let mut rows = check.query([])?;
+        rows.next()?.map(|row| row.get::<_, String>(0)).transpose()
+    });
+    match orphan.map_err(|error| StoreError::because("cannot check the store", error))? {
+        None => Ok(()),
+        Some(table) => Err(StoreError::new(format!(
+            "the store is damaged: the table {table} has rows of a lease that is not there"
+        ))),
+    }
 }
 
 fn migrate(connection: &mut Connection) -> Result<(), StoreError> {
@@ -99,11 +119,15 @@ fn migrate(connection: &mut Connection) -> Result<(), StoreError> {
         .pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0))
         .map_err(step("cannot read the store's version"))
         .map(|version| usize::try_from(version).unwrap_or(usize::MAX))?;
-    if version > MIGRATIONS.len() {
+    if version > MIGRATIONS.len() + NEWER_MAX {
         return Err(StoreError::new(format!(
-            "the store has version {version}; this program knows {} and older",
-            MIGRATIONS.len()
+            "the store has version {version}; this program knows {} and serves {}",
+            MIGRATIONS.len(),
+            MIGRATIONS.len() + NEWER_MAX
         )));
+    }
+    if version > MIGRATIONS.len() {
+        tracing::warn!(version, "the store is a newer program's; what only that one knows is left alone");
     }
     for (index, sql) in MIGRATIONS.iter().enumerate().skip(version) {
         let change = connection

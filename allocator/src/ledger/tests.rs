@@ -23,7 +23,7 @@ impl Observer for Heard {
         self.0.lock().expect("nobody panicked").extend(states);
     }
 
-    fn reset(&mut self) {
+    fn reset(&mut self, _: &Book) {
         self.0.lock().expect("nobody panicked").clear();
     }
 }
@@ -172,21 +172,167 @@ fn the_bundled_sqlite_is_one_that_keeps_what_it_commits() {
 async fn a_store_of_a_later_version_is_refused() {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let path = dir.path().join("a.db");
-    drop(open(&path));
-    // The thread that has the store open ends soon after its last handle.
-    thread::sleep(Duration::from_millis(50));
+    closed(open(&path), &path);
     Connection::open(&path)
         .and_then(|store| store.pragma_update(None, "user_version", 99))
         .expect("it can be set");
     let error = Ledger::open(&path, &pools(), Heard::default()).err().expect("it is later");
-    assert!(error.to_string().contains("version 99"), "{error}");
+    let error = crate::error::chain(&error);
+    assert!(error.contains("version 99"), "{error}");
 }
 
+/// Lets go of a ledger and waits until its thread has closed the store.
+fn closed(ledger: Ledger, path: &Path) {
+    drop(ledger);
+    while path.with_extension("db-wal").exists() {
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// What was granted while the disk filled up is there, what was refused is not, and with room again all goes on.
 #[tokio::test]
-async fn a_damaged_store_is_refused() {
+async fn a_full_disk_fails_what_it_cannot_hold_and_nothing_else() {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let path = dir.path().join("a.db");
-    std::fs::write(&path, b"this is no database, and long enough to be read as one by its header")
-        .expect("it can be written");
-    assert!(Ledger::open(&path, &pools(), Heard::default()).is_err());
+    let ledger = Ledger::open_bounded(&path, &pools(), Heard::default(), 40).expect("the store opens");
+    let pattern = active(&mut book(), &wish("pattern", 0, None));
+    let lease = |epoch: u64| Lease {
+        id: LeaseId::random(),
+        epoch,
+        client_key: Some(format!("key-{epoch}")),
+        session: "x".repeat(700),
+        ..pattern.clone()
+    };
+    let jobs = (1..=200).map(|epoch| {
+        let (ledger, lease) = (ledger.clone(), lease(epoch));
+        tokio::spawn(async move {
+            let outcome =
+                put(&ledger, vec![Change::Epoch(epoch), Change::Put(Box::new(lease.clone()))]).await;
+            (lease, outcome)
+        })
+    });
+    let (mut granted, mut refused) = (Vec::new(), 0);
+    for job in jobs.collect::<Vec<_>>() {
+        match job.await.expect("no panic") {
+            (lease, Ok(())) => granted.push(lease),
+            (_, Err(Error::Store(_))) => refused += 1,
+            (_, Err(other)) => panic!("{other}"),
+        }
+    }
+    assert!(refused > 0, "the disk was never full");
+    granted.sort_by(|one, other| one.id.cmp(&other.id));
+    let live = |ledger: Ledger| async move {
+        ledger.read(|book| book.live().cloned().collect::<Vec<_>>()).await.expect("it is read")
+    };
+    assert_eq!(live(ledger.clone()).await, granted);
+    drop(ledger);
+    let again = open(&path);
+    assert_eq!(live(again.clone()).await, granted);
+    put(&again, vec![Change::Put(Box::new(lease(999)))]).await.expect("there is room again");
+}
+
+/// Each kind of damage is met by a start that fails and says where.
+#[tokio::test]
+async fn a_damaged_store_is_refused() {
+    let sql = |text: &'static str| {
+        move |path: &Path| {
+            Connection::open(path).and_then(|store| store.execute_batch(text)).expect("it can be damaged");
+        }
+    };
+    type Damage = Box<dyn Fn(&Path)>;
+    let damages: [(&str, Damage); 7] = [
+        (
+            "no database",
+            Box::new(|path| {
+                std::fs::write(path, b"this is no database, and long enough to be read as one by its header")
+                    .expect("it can be written");
+            }),
+        ),
+        (
+            "a folder",
+            Box::new(|path| {
+                std::fs::remove_file(path)
+                    .and_then(|()| std::fs::create_dir(path))
+                    .expect("it can be replaced");
+            }),
+        ),
+        (
+            "cut short",
+            Box::new(|path| {
+                let file = std::fs::OpenOptions::new().write(true).open(path).expect("it is there");
+                file.set_len(3 * 4096).expect("it can be cut");
+            }),
+        ),
+        (
+            "overwritten pages",
+            Box::new(|path| {
+                use std::os::unix::fs::FileExt;
+                let file = std::fs::OpenOptions::new().write(true).open(path).expect("it is there");
+                let pages = file.metadata().expect("it has some").len() / 4096;
+                for page in 1..pages {
+                    file.write_all_at(&[0xa5; 512], page * 4096).expect("it can be overwritten");
+                }
+            }),
+        ),
+        ("a lease deleted by hand", Box::new(sql("PRAGMA foreign_keys = off; DELETE FROM leases"))),
+        (
+            "a state nobody knows",
+            Box::new(sql("PRAGMA ignore_check_constraints = on; UPDATE leases SET state = 'odd'")),
+        ),
+        (
+            "overlapping subnets",
+            Box::new(sql(
+                "UPDATE subnets SET cidr = '10.252.0.128/25', first = first + 128 WHERE cidr = '10.252.1.0/24'",
+            )),
+        ),
+    ];
+    for (what, damage) in damages {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let path = dir.path().join("a.db");
+        let ledger = open(&path);
+        let mut there = book();
+        for key in ["a", "b"] {
+            let lease = active(&mut there, &wish(key, 2, Some(NETWORK)));
+            put(&ledger, vec![Change::Put(Box::new(lease))]).await.expect("it is recorded");
+        }
+        closed(ledger, &path);
+        damage(&path);
+        let error = Ledger::open(&path, &pools(), Heard::default()).err().map(|error| error.to_string());
+        assert!(error.as_ref().is_some_and(|error| error.contains("a.db")), "{what}: {error:?}");
+    }
+}
+
+/// After an upgrade was rolled back: the newer program has added a table, and a column to each of the others.
+#[tokio::test]
+async fn a_store_of_the_next_version_is_served_and_left_at_it() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let path = dir.path().join("a.db");
+    let grant = |key: &'static str| {
+        move |book: &Book| {
+            let wish = wish(key, 2, Some(NETWORK));
+            decide::reserve(book, &wish, LeaseId::random(), &Blocked::default(), T0).map_err(Error::from)
+        }
+    };
+    let before = open(&path).record(grant("before")).await.expect("there is room");
+    thread::sleep(Duration::from_millis(50));
+    let newer = ["leases", "ports", "subnets", "quarantine", "meta"]
+        .map(|table| format!("ALTER TABLE {table} ADD COLUMN later TEXT NOT NULL DEFAULT 'so';"))
+        .concat();
+    let store = Connection::open(&path).expect("it opens");
+    store
+        .execute_batch(&format!("{newer} CREATE TABLE later (id TEXT) STRICT; PRAGMA user_version = 2;"))
+        .expect("it can be changed");
+    let after = open(&path).record(grant("after")).await.expect("there is room");
+    thread::sleep(Duration::from_millis(50));
+    let version: i64 =
+        store.pragma_query_value(None, "user_version", |row| row.get(0)).expect("it has a version");
+    assert_eq!(version, 2, "the newer program has nothing to do again");
+    let ledger = open(&path);
+    let known = ledger
+        .record(|book| {
+            Ok::<_, Error>((Vec::new(), book.live().map(|lease| lease.id.clone()).collect::<Vec<_>>()))
+        })
+        .await
+        .expect("it can be read");
+    assert!(known.contains(&before.id) && known.contains(&after.id), "{known:?}");
 }

@@ -5,17 +5,18 @@ use std::time::Instant;
 
 use super::*;
 use crate::engine::{Attachment, EngineInfo, LABEL_INSTANCE, LABEL_ROLE, ROLE_GATEWAY};
-use crate::lease::Owner;
+use crate::lease::{Owner, SubnetGrant};
 use crate::testing::{BARE, NETWORK, T0, active, after, book, reserved, wish};
 use crate::world::EngineView;
 
 fn world(networks: Vec<Network>, containers: Vec<Container>) -> World {
     let view = EngineView { info: EngineInfo::default(), networks, containers, shared_namespace: true };
-    World { taken: Instant::now(), engine: EngineState::Up(Arc::new(view)), routes: Vec::new() }
+    World { taken: Instant::now(), engine: EngineState::Up(Arc::new(view)), routes: Vec::new(), before: None }
 }
 
 fn down() -> World {
-    World { taken: Instant::now(), engine: EngineState::Down("told to".into()), routes: Vec::new() }
+    let before = Some(Arc::default());
+    World { taken: Instant::now(), engine: EngineState::Down("told to".into()), routes: Vec::new(), before }
 }
 
 fn network(id: &str, lease: &Lease) -> Network {
@@ -54,7 +55,14 @@ fn gateway(networks: &[(&str, Option<Ipv4Addr>)]) -> Container {
 fn policy(gateway: bool) -> Policy<'static> {
     let second = Duration::from_secs(1);
     let gateway = gateway.then_some("decant-gateway");
-    Policy { instance: "me", drain: second * 30, grace: second * 10, on_expire: OnExpire::Cut, gateway }
+    Policy {
+        instance: "me",
+        began: T0,
+        drain: second * 30,
+        grace: second * 10,
+        on_expire: OnExpire::Cut,
+        gateway,
+    }
 }
 
 fn forgotten(lease: &Lease) -> Facts {
@@ -141,6 +149,25 @@ fn the_gateway_is_attached_at_its_address() {
     let named = Container { name: "decant-gateway".into(), ..container("gw", &[]) };
     assert_eq!(at(named, true), [attach]);
     assert_eq!(at(Container { running: false, ..gateway(&[]) }, true), []);
+}
+
+#[test]
+fn another_gateway_makes_room_for_the_one_that_is_attached() {
+    let lease = one(&wish("k", 0, Some(NETWORK)));
+    let place = lease.subnet.as_ref().map(SubnetGrant::reserved);
+    let named = Container { id: "named".into(), name: "decant-gateway".into(), ..container("gw", &[]) };
+    for (other_at, leaves) in [(place, true), (Some(Ipv4Addr::LOCALHOST), false), (None, false)] {
+        let other = Container { id: "other".into(), ..gateway(&[("net-k", other_at)]) };
+        let world = world(vec![network("net-k", &lease)], vec![other, named.clone()]);
+        let found = steps(std::slice::from_ref(&lease), &world, &Facts::default(), &policy(true), T0);
+        let attach = Step::Attach {
+            network: "net-k".into(),
+            container: "named".into(),
+            address: place.expect("it has one"),
+        };
+        let first = leaves.then(|| detached("net-k", "other"));
+        assert_eq!(found, first.into_iter().chain([attach]).collect::<Vec<_>>(), "{other_at:?}");
+    }
 }
 
 #[test]
@@ -327,3 +354,5 @@ fn draining_without_end_is_shown() {
     assert!(!stuck(&lease, T0.plus(limits::STUCK)));
     assert!(stuck(&lease, T0.plus(limits::STUCK + Duration::from_secs(1))));
 }
+
+mod safety;

@@ -12,6 +12,9 @@ pub(crate) const PREFIX_MAX: u8 = 29;
 /// Shortest prefix of a pool.
 pub(crate) const POOL_PREFIX_MIN: u8 = 8;
 
+/// The networks that an address plan may use within a host (RFC 1918, RFC 6598).
+const PRIVATE: [&str; 4] = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10"];
+
 /// Why a pool cannot be made of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PoolProblem(String);
@@ -128,12 +131,18 @@ impl SubnetPool {
         self.cursor = cursor;
     }
 
+    /// Whether a subnet overlaps one that is taken.
+    pub(crate) fn is_taken(&self, net: &Ipv4Net) -> bool {
+        let (first, last) = bounds(net);
+        self.taken_meets(first, last).is_some()
+    }
+
     /// Marks a subnet taken; false if it overlaps one that is (a broken invariant of the caller).
     pub(crate) fn take(&mut self, net: &Ipv4Net) -> bool {
-        let (first, last) = bounds(net);
-        if self.taken_meets(first, last).is_some() {
+        if self.is_taken(net) {
             return false;
         }
+        let (first, last) = bounds(net);
         self.taken.insert(first, last);
         true
     }
@@ -194,8 +203,9 @@ fn check_block(block: &Ipv4Net) -> Result<(), PoolProblem> {
     if block.prefix_len() < POOL_PREFIX_MIN || block.prefix_len() > PREFIX_MAX {
         return wrong(&format!("must have a prefix between {POOL_PREFIX_MIN} and {PREFIX_MAX}"));
     }
-    if !block.network().is_private() || !block.broadcast().is_private() {
-        return wrong("is not private: use a part of 10.0.0.0/8, 172.16.0.0/12 or 192.168.0.0/16");
+    let private = |net: &&str| net.parse::<Ipv4Net>().is_ok_and(|net| net.contains(block));
+    if !PRIVATE.iter().any(private) {
+        return wrong(&format!("is not private: use a part of {}", PRIVATE.join(", ")));
     }
     Ok(())
 }

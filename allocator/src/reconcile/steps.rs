@@ -12,25 +12,25 @@ use crate::plan::{Group, Step};
 use crate::service::Service;
 use crate::world::World;
 
-/// Does every group, a few at a time. Returns how many failed.
-pub(super) async fn carry_out(service: &Service, world: &World, groups: Vec<Group>) -> usize {
-    let outcomes = stream::iter(groups)
-        .map(|group| carry_out_group(service, world, group))
-        .buffer_unordered(limits::ENGINE_PARALLEL);
-    outcomes.filter(|done| std::future::ready(!done)).count().await
+/// Does every group, a few at a time. Returns each with the error that ended it, if one did.
+pub(super) async fn carry_out(
+    service: &Service,
+    world: &World,
+    groups: Vec<Group>,
+) -> Vec<(Group, Result<(), String>)> {
+    let outcomes = stream::iter(groups).map(async |group| {
+        let outcome = carry_out_group(service, world, &group).await;
+        (group, outcome.map_err(|error| chain(&error)))
+    });
+    outcomes.buffer_unordered(limits::ENGINE_PARALLEL).collect().await
 }
 
-async fn carry_out_group(service: &Service, world: &World, group: Group) -> bool {
+async fn carry_out_group(service: &Service, world: &World, group: &Group) -> Result<(), Error> {
     for step in group {
-        match carry_out_step(service, world, &step).await {
-            Ok(()) => tracing::debug!(?step, "done"),
-            Err(error) => {
-                tracing::warn!(?step, error = %chain(&error), "a step failed; it is tried again");
-                return false;
-            }
-        }
+        carry_out_step(service, world, step).await?;
+        tracing::debug!(?step, "done");
     }
-    true
+    Ok(())
 }
 
 async fn carry_out_step(service: &Service, world: &World, step: &Step) -> Result<(), Error> {

@@ -88,6 +88,7 @@ impl Inside {
     /// Settles until nothing drains, for at most a few seconds.
     async fn quiet(&mut self) {
         for _ in 0..200 {
+            self.reconciler.setbacks.hurry();
             self.reconciler.settle(true).await;
             if self.live().await.iter().all(|lease| lease.state == State::Active) {
                 return;
@@ -256,11 +257,86 @@ async fn without_an_engine_ports_still_work() {
     let lease = inside.service.acquire(wish("k", 2, None)).await.expect("it is granted");
     assert!(matches!(inside.service.acquire(wish("l", 0, Some(BARE))).await, Err(Error::Engine { .. })));
     inside.service.release(lease.id, None).await.expect("it is released");
+    inside.quiet().await;
+    assert_eq!(
+        inside.live().await.len(),
+        0,
+        "there was none in the lease's whole life that could publish its ports"
+    );
+    let older = inside.service.acquire(wish("m", 2, None)).await.expect("it is granted");
+    let mut inside = outside.start().await;
+    inside.service.release(older.id, None).await.expect("it is released");
+    inside.reconciler.settle(true).await;
+    assert_eq!(inside.live().await.len(), 1, "what an engine did with it before this start is not known");
+    outside.engine.state().down = false;
+    inside.quiet().await;
+    let newer = inside.service.acquire(wish("n", 2, None)).await.expect("it is granted");
+    outside.engine.state().down = true;
+    inside.service.release(newer.id, None).await.expect("it is released");
     inside.reconciler.settle(true).await;
     assert_eq!(inside.live().await.len(), 1, "what the engine publishes cannot be seen");
     outside.engine.state().down = false;
     inside.quiet().await;
     assert_eq!(inside.live().await.len(), 0);
+}
+
+/// A killed engine's containers go on, and what they publish is theirs although no list says so.
+#[tokio::test]
+async fn what_a_vanished_engine_published_is_passed_over() {
+    let outside = Outside::new();
+    outside.container("foreign", "elsewhere", None);
+    outside.engine.state().containers[0].published = vec![(Proto::Tcp, 20000), (Proto::Tcp, 20001)];
+    let mut inside = outside.start().await;
+    outside.engine.state().down = true;
+    inside.reconciler.settle(true).await;
+    let lease = inside.service.acquire(wish("k", 2, None)).await.expect("it is granted");
+    let numbers: Vec<u16> = lease.ports.iter().map(|port| port.number).collect();
+    assert_eq!(numbers, [20002, 20004]);
+}
+
+#[tokio::test]
+async fn a_stopped_allocator_gives_every_lease_a_grace_before_it_ends_any() {
+    let mut outside = Outside::new();
+    outside.settings.times.grace = Duration::from_secs(60);
+    let mut inside = outside.start().await;
+    let brief = Wish { ttl: Duration::from_millis(20), ..wish("k", 1, None) };
+    let lease = inside.service.acquire(brief).await.expect("it is granted");
+    tokio::time::sleep(Duration::from_millis(30)).await;
+    inside.reconciler.pulse.miss(limits::OUTAGE).await;
+    inside.reconciler.settle(true).await;
+    let kept = inside.live().await.remove(0);
+    assert_eq!(kept.state, State::Active, "its client could not renew it");
+    assert!(kept.expires_at > lease.expires_at.plus(Duration::from_secs(50)));
+    inside.service.renew(lease.id, lease.epoch, None).await.expect("now it can");
+}
+
+/// The engine says that the gateway is attached (an endpoint of its name is left over there) and shows that it is not.
+#[tokio::test]
+async fn what_the_engine_calls_done_and_shows_undone_is_tried_again_after_a_pause() {
+    let outside = with_gateway();
+    let mut inside = outside.start().await;
+    let gateway = follow(&inside, true);
+    let lease = inside.service.acquire(wish("k", 0, Some(NETWORK))).await.expect("it is granted");
+    let other = inside.service.acquire(wish("l", 0, Some(NETWORK))).await.expect("it is granted");
+    let network = lease.network_id().expect("it has one").to_owned();
+    recreate_gateway(&outside, "gw2");
+    outside.engine.state().stale.insert(network.clone());
+    outside.engine.state().connects = 0;
+    inside.reconciler.settle(true).await;
+    assert_eq!(outside.engine.state().connects, 2, "each network once");
+    assert!(gateway_is_at(&outside, other.network_id().expect("it has one")).is_some());
+    for _ in 0..5 {
+        inside.reconciler.tick().await;
+    }
+    assert_eq!(outside.engine.state().connects, 2, "not again at once");
+    inside.service.release(other.id, None).await.expect("it is released");
+    inside.reconciler.settle(true).await;
+    assert_eq!(inside.live().await.len(), 1, "and nothing waits for it");
+    outside.engine.state().stale.clear();
+    inside.reconciler.setbacks.hurry();
+    inside.reconciler.tick().await;
+    assert!(gateway_is_at(&outside, &network).is_some());
+    gateway.abort();
 }
 
 #[tokio::test]
@@ -419,10 +495,10 @@ async fn a_gateway_that_could_not_be_attached_is_tried_again_without_any_event()
     outside.engine.state().faults.push_back(Some(Fault::Strange));
     inside.reconciler.settle(true).await;
     assert_eq!(gateway_is_at(&outside, &network), None, "the engine failed");
-    inside.reconciler.not_before += Duration::from_secs(60);
+    inside.reconciler.setbacks.delay(Duration::from_secs(60));
     inside.reconciler.tick().await;
     assert_eq!(gateway_is_at(&outside, &network), None, "not at once");
-    inside.reconciler.not_before = Instant::now();
+    inside.reconciler.setbacks.hurry();
     inside.reconciler.tick().await;
     assert!(gateway_is_at(&outside, &network).is_some());
     gateway.abort();

@@ -70,7 +70,7 @@ impl Service {
             return if lease.state == State::Active { Ok(lease) } else { Err(Error::NotReady) };
         }
         self.check_means(&wish)?;
-        let world = self.look().await?;
+        let world = if wish.subnet.is_some() { self.look().await? } else { self.glimpse().await? };
         if wish.subnet.is_some() {
             self.engine_needed(&world)?;
         }
@@ -142,7 +142,8 @@ impl Service {
     async fn reserve_anew(&self, wish: &Wish, id: LeaseId, world: &World) -> Result<Lease, Error> {
         match self.try_reserve(wish, id.clone(), world, false).await {
             Err(Error::Exhausted(_)) => {
-                let world = self.look_anew().await?;
+                let world =
+                    if wish.subnet.is_some() { self.look_anew().await? } else { self.glimpse().await? };
                 self.try_reserve(wish, id, &world, false).await
             }
             other => other,

@@ -7,7 +7,6 @@ use super::*;
 use crate::engine::{Container, EngineInfo, Network};
 use crate::host::Route;
 use crate::pool::ports::PortSet;
-use crate::settings::GatewayChoice;
 use crate::testing::{NETWORK, active, book, settings, wish};
 use crate::world::EngineView;
 
@@ -22,6 +21,7 @@ fn world(view: EngineView, routes: &[&str]) -> World {
         taken: Instant::now(),
         engine: EngineState::Up(Arc::new(view)),
         routes: routes.iter().map(route).collect(),
+        before: None,
     }
 }
 
@@ -127,4 +127,15 @@ fn only_what_is_not_the_lease_s_own_collides() {
         [""; 0],
         "a VPN over the whole pool is a warning of its own"
     );
+}
+
+#[test]
+fn a_kernel_that_takes_any_source_is_told_of_where_bottles_have_internal_networks() {
+    let gateway = GatewayChoice::Container { name: "g".into(), proxy_port: 9099 };
+    let apart = Settings { gateway, ..settings() };
+    let code = |settings: &Settings, checks| open_bridges(settings, checks).map(|warning| warning.code);
+    assert_eq!(code(&apart, Some(false)), Some("open_bridges"));
+    assert_eq!(code(&apart, Some(true)), None);
+    assert_eq!(code(&apart, None), None);
+    assert_eq!(code(&Settings { gateway: GatewayChoice::None, ..settings() }, Some(false)), None);
 }

@@ -131,8 +131,23 @@ fn an_acknowledgement_of_an_earlier_run_forgets_nothing_of_this_one() {
 fn a_failed_commit_ends_every_stream() {
     let mut hub = hub();
     let (mut lines, _) = hub.subscribe();
-    hub.reset();
+    hub.reset(&book());
     assert!(matches!(lines.try_recv(), Ok(None)));
+}
+
+/// The end of a lease was reported as failed and is in the store all the same.
+#[test]
+fn what_a_failed_commit_has_done_after_all_has_to_be_acknowledged() {
+    let (mut hub, mut there) = (hub(), book());
+    let lease = active(&mut there, &wish("k", 0, Some(BARE)));
+    commit(&mut hub, None, Some(&lease));
+    let over = crate::book::decide::end(&there, &lease.id, None, Cause::Released, T0).expect("it lives").0;
+    crate::testing::apply(&mut there, &over);
+    hub.reset(&there);
+    assert!(!hub.has_forgotten(&lease.id, lease.epoch), "the gateway still knows it");
+    let (_, generation) = hub.subscribe();
+    hub.acknowledge(ack(generation));
+    assert!(hub.has_forgotten(&lease.id, lease.epoch), "it has a list without it");
 }
 
 #[test]

@@ -20,7 +20,7 @@ fn world(networks: &[&str], routes: Vec<Route>) -> World {
         ..Network::default()
     };
     let view = EngineView { networks: networks.iter().map(network).collect(), ..EngineView::default() };
-    World { taken: Instant::now(), engine: EngineState::Up(Arc::new(view)), routes }
+    World { taken: Instant::now(), engine: EngineState::Up(Arc::new(view)), routes, before: None }
 }
 
 fn foreign(networks: &[&str], routes: &[(&str, bool)], strict: bool) -> Vec<String> {
@@ -76,6 +76,7 @@ fn published_and_planned_ports_count_in_every_state() {
         taken: Instant::now(),
         engine: EngineState::Up(Arc::new(view)),
         routes: vec![],
+        before: None,
     });
     // The two families of one port may have been given different numbers: both are in the list, and both count.
     assert_eq!(ports.of(Proto::Tcp).iter().collect::<Vec<_>>(), [20001, 20002]);
@@ -89,6 +90,10 @@ fn the_namespace_is_shared_when_the_bridge_s_address_is_ours() {
     assert!(shares_namespace(&networks, &[route("172.17.0.1/32", true)]));
     assert!(!shares_namespace(&networks, &[route("172.17.0.0/16", true), route("172.17.0.1/32", false)]));
     assert!(!shares_namespace(&[], &[route("172.17.0.1/32", true)]));
+    let subnets = vec!["172.17.0.0/16".parse().expect("a network")];
+    let unnamed = [Network { name: "bridge".into(), subnets, ..Network::default() }];
+    assert!(shares_namespace(&unnamed, &[route("172.17.0.1/32", true)]));
+    assert!(!shares_namespace(&unnamed, &[route("172.18.0.1/32", true), route("172.17.0.0/16", false)]));
 }
 
 #[tokio::test]

@@ -185,13 +185,17 @@ fn what_keeps_a_network_from_being_internal_is_said_with_the_way_out() {
 }
 
 #[test]
-fn completions_and_help_are_there() {
+fn completions_manual_and_help_are_there() {
     let output = Command::new(BINARY).args(["completions", "bash"]).output().expect("the binary runs");
     assert!(out(&output).contains("complete -F"));
+    let dir = tempfile::tempdir().expect("a folder");
+    let output = Command::new(BINARY).arg("manual").arg(dir.path()).output().expect("the binary runs");
+    assert!(output.status.success(), "{}", err(&output));
     let output = Command::new(BINARY).arg("--help").output().expect("the binary runs");
     for command in
         ["serve", "acquire", "renew", "release", "list", "status", "env", "run", "health", "completions"]
     {
         assert!(out(&output).contains(command), "{command}");
+        assert!(dir.path().join(format!("decant-allocator-{command}.1")).exists(), "{command}");
     }
 }

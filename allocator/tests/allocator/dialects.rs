@@ -229,6 +229,20 @@ fn leaks_are_reaped_and_what_is_not_ours_is_not_touched() {
     assert_eq!(place.engine.state().networks[0]["Name"], "others");
 }
 
+/// The engine keeps an endpoint of a container that is gone, and with it the network: it is taken out by name.
+#[test]
+fn an_endpoint_that_is_left_over_does_not_keep_a_network() {
+    let place = Place::docker();
+    let server = place.home.start();
+    let lease = server.acquire(&network("k")).expect(201);
+    let id = lease["subnet"]["network_id"].as_str().expect("an ID").to_owned();
+    place.engine.state().stale.push((id, "bottle-that-was".into()));
+    server.release(&lease);
+    server.until("the network is gone", Duration::from_secs(10), |server| {
+        server.live().is_empty() && place.engine.networks_of_leases().is_empty()
+    });
+}
+
 #[test]
 fn eighty_six_dead_sessions_do_not_keep_the_pool() {
     let home = Home::new(

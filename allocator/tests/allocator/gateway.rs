@@ -181,6 +181,84 @@ fn a_recreated_gateway_waits_for_nobody() {
     assert_eq!(engine.state().containers[1]["State"], "running", "the other one has been stopped meanwhile");
 }
 
+/// An endpoint that the engine left over under the gateway's name: it can be attached there only when that is gone. Nothing spins,
+/// a person is told, and the other leases go on.
+#[test]
+fn an_endpoint_left_over_under_the_gateway_s_name_is_met_with_patience() {
+    let (home, engine) = place();
+    let server = home.start();
+    let _told = follow(&server, good);
+    let leases: Vec<Value> =
+        (0..2).map(|index| server.acquire(&network(&format!("k{index}"))).expect(201)).collect();
+    let held = leases[0]["subnet"]["network_id"].as_str().expect("an ID").to_owned();
+    engine.state().stale.push((held.clone(), "gw-1".into()));
+    engine.state().containers[0] = gateway("gw-1");
+    engine.state().log.clear();
+    engine.event("container", "start", "gw-1");
+    server.until("it is in the other network", Duration::from_secs(2), |_| {
+        attached_at(&engine, 0, &leases[1]["subnet"]) == leases[1]["subnet"]["gateway"]
+    });
+    std::thread::sleep(Duration::from_secs(3));
+    let tries =
+        engine.state().log.iter().filter(|line| line.contains(&held) && line.ends_with("/connect")).count();
+    assert!((2..=8).contains(&tries), "{tries} tries in three seconds");
+    assert!(
+        home.log().contains("the engine says that it is done and shows that it is not"),
+        "{}",
+        server.tail()
+    );
+    server.release(&leases[1]);
+    server.until("the other one ends meanwhile", Duration::from_secs(5), |server| server.live().len() == 1);
+    engine.state().stale.clear();
+    server.until("it is attached", Duration::from_secs(10), |_| {
+        attached_at(&engine, 0, &leases[0]["subnet"]) == leases[0]["subnet"]["gateway"]
+    });
+}
+
+/// Gateways come and go while 24 clients acquire: the last one is in the network of every lease that was granted.
+#[test]
+fn gateways_recreated_while_leases_are_acquired_end_up_in_all_of_them() {
+    let home = Home::new(&CONFIG.replace("10.248.0.0/22, prefix: 24", "10.248.0.0/20, prefix: 27"));
+    let engine = Engine::start(&home.path().join("engine.sock"), DIALECTS[0]);
+    engine.state().containers.push(gateway("gw-0"));
+    let server = home.start();
+    let _told = follow(&server, good);
+    let socket = server.socket();
+    let granted: Vec<Value> = std::thread::scope(|scope| {
+        let socket = &socket;
+        let client = |client: usize| {
+            move || {
+                let ask =
+                    |turn: usize| ask(socket, "POST", "/v1/leases", &network(&format!("k{client}-{turn}")));
+                (0..4).map(ask).collect::<Vec<_>>()
+            }
+        };
+        let clients: Vec<_> = (0..24).map(|index| scope.spawn(client(index))).collect();
+        let mut number = 0;
+        while clients.iter().any(|client| !client.is_finished()) {
+            number += 1;
+            let id = format!("gw-{number}");
+            engine.state().containers[0] = gateway(&id);
+            engine.event("container", "start", &id);
+            std::thread::sleep(Duration::from_millis(150));
+        }
+        let answers = clients.into_iter().flat_map(|client| client.join().expect("no panic"));
+        let (granted, refused): (Vec<_>, Vec<_>) = answers.partition(|answer| answer.status == 201);
+        for answer in refused {
+            assert_eq!(answer.status, 503, "{}", String::from_utf8_lossy(&answer.body));
+        }
+        granted.iter().map(crate::support::http::Answer::json).collect()
+    });
+    assert!(!granted.is_empty());
+    server.until("the last gateway is in every network", Duration::from_secs(5), |server| {
+        let live = server.live();
+        granted.iter().all(|lease| live.iter().any(|one| one["id"] == lease["id"]))
+            && live
+                .iter()
+                .all(|lease| attached_at(&engine, 0, &lease["subnet"]) == lease["subnet"]["gateway"])
+    });
+}
+
 #[test]
 fn a_subnet_is_not_given_again_while_the_gateway_knows_it() {
     let (home, engine) = place();

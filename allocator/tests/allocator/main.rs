@@ -22,6 +22,7 @@
 //! | two networks of one name | `dialects::networks_of_one_name_are_told_apart_by_id` |
 //! | the engine's own pools used up | `dialects::the_engine_s_own_pools_are_never_asked`, `exhaustion::leases_go_on_where_the_engine_s_own_pools_are_used_up` |
 //! | a recreated gateway has lost its networks | `gateway::a_recreated_gateway_waits_for_nobody`, `docker::a_recreated_gateway_is_back_in_every_network_within_two_seconds`, `reconcile::tests::a_gateway_recreated_under_an_acquire_is_attached_when_that_has_ended` |
+//! | two gateways that want one address | `plan::tests::another_gateway_makes_room_for_the_one_that_is_attached`, `docker::the_gateway_of_the_configured_name_takes_its_place_back` |
 //! | a launcher that answers for the gateway | `peers::launchers_cannot_answer_for_the_gateway_nor_the_gateway_take_leases` |
 //! | sessions that died keep the pool | `dialects::eighty_six_dead_sessions_do_not_keep_the_pool` |
 //! | a network pruned before its first container | `dialects::a_pruned_network_is_restored_at_the_event_and_after_a_broken_stream`, `docker::a_pruned_network_is_restored_and_routes_are_avoided` |
@@ -32,12 +33,19 @@
 //! | equal requests at once | `dialects::equal_keys_at_once_make_one_network` |
 //! | a death between listing and watching | `dialects::an_owner_that_dies_while_the_stream_is_broken_is_missed_all_the_same` |
 //! | an error while listing leaves what is known stale | `dialects::a_pruned_network_is_restored_at_the_event_and_after_a_broken_stream` |
-//! | clocks that jump or differ | `time` tests: no stamp of the engine's is used |
+//! | clocks that jump or differ | `adversary::a_clock_that_jumps_meanwhile_ends_no_lease`, `time` tests: no stamp of the engine's is used |
 //! | a reboot leaks everything | `reconcile::tests::after_a_reboot_leases_without_containers_end` |
+//! | an allocator that was stopped, or a host that was suspended | `reconcile::tests::a_stopped_allocator_gives_every_lease_a_grace_before_it_ends_any` |
 //! | a holder that returns overwrites the next; expiry left to others | `api::a_holder_that_returns_too_late_touches_nobody`, `api::leases_expire_and_their_ports_come_back` |
 //! | a stale socket, a live server displaced | `api::what_was_answered_survives_a_kill_and_a_live_server_is_not_displaced` |
+//! | an endpoint left over of a container that is gone | `gateway::an_endpoint_left_over_under_the_gateway_s_name_is_met_with_patience`, `dialects::an_endpoint_that_is_left_over_does_not_keep_a_network` |
+//! | an engine that accepts and answers nothing | `adversary::an_engine_that_hangs_keeps_nobody_from_ports_or_from_the_status` |
+//! | no engine at all | `adversary::without_any_engine_ports_go_round_for_ever` |
+//! | a full disk, no descriptors left | `adversary::a_full_disk_grants_nothing_and_loses_nothing`, `adversary::without_descriptors_nothing_is_granted_and_nothing_lost` |
+//! | kills at any moment under many clients | `adversary::kills_at_random_lose_nothing_that_was_answered` |
 //! | a store that loses commits, or a vulnerable SQLite | `crash`, `ledger::tests::the_bundled_sqlite_is_one_that_keeps_what_it_commits` |
 
+mod adversary;
 mod api;
 mod chaos;
 mod cli;

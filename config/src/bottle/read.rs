@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Bottle, SecretSource, TokenSource};
+use crate::config::SecretFrom;
 use crate::name::Name;
 use crate::problem::quoted;
 use crate::value::network::{parse_address, parse_network};
@@ -60,7 +61,7 @@ pub(crate) static BOTTLE: Section = Section {
     ],
 };
 
-static SECRET_SOURCE: Section = Section {
+static TOKEN_SOURCE: Section = Section {
     path: "",
     rows: &[
         Row { key: "env", kind: "name", default: "", words: "" },
@@ -124,19 +125,39 @@ fn label(text: &str) -> Result<String, String> {
 }
 
 fn token_source(node: &Node, cx: &mut Cx) -> Option<TokenSource> {
-    let map = one_of(node, cx, "{env: NAME}, {file: PATH} or {sha256: HEX}")?;
+    let map = one_of(node, &TOKEN_SOURCE, cx, "{env: NAME}, {file: PATH} or {sha256: HEX}")?;
     let digest = map.optional(cx, "sha256", hex).map(TokenSource::Sha256);
     digest.or_else(|| secret_location(&map, cx).map(TokenSource::Value))
 }
 
-/// Where a secret is kept. The messages here never repeat what stands there: it may be the secret.
-pub(crate) fn secret_source(node: &Node, cx: &mut Cx) -> Option<SecretSource> {
-    let wanted = "{env: NAME} or {file: PATH}";
-    let map = one_of(node, cx, wanted)?;
+static SECRET_FROM: Section = Section {
+    path: "",
+    rows: &[
+        Row { key: "env", kind: "name", default: "", words: "" },
+        Row { key: "file", kind: "path", default: "", words: "" },
+        Row { key: "dir", kind: "path", default: "", words: "" },
+        Row { key: "canary", kind: "bottle", default: "", words: "" },
+        Row { key: "sha256", kind: "hex", default: "", words: "" },
+    ],
+};
+
+/// Where known values come from. The messages here never repeat what stands there: it may be the secret.
+pub(crate) fn secret_from(node: &Node, cx: &mut Cx) -> Option<SecretFrom> {
+    let wanted = "{env: NAME}, {file: PATH}, {dir: PATH} or {canary: bottle}";
+    let map = one_of(node, &SECRET_FROM, cx, wanted)?;
     if map.get("sha256").is_some() {
         return cx.refuse(node, format!("a digest is not enough here: write {wanted}"));
     }
-    secret_location(&map, cx)
+    let folder = map.optional(cx, "dir", path).map(SecretFrom::Folder);
+    let canary = || map.optional(cx, "canary", for_bottle).map(|()| SecretFrom::Canary);
+    folder.or_else(canary).or_else(|| secret_location(&map, cx).map(SecretFrom::Value))
+}
+
+fn for_bottle(node: &Node, cx: &mut Cx) -> Option<()> {
+    match node.text(cx)? {
+        "bottle" => Some(()),
+        _ => cx.refuse(node, "write `bottle`: one is made for each bottle"),
+    }
 }
 
 fn secret_location(map: &Fields<'_>, cx: &mut Cx) -> Option<SecretSource> {
@@ -154,7 +175,7 @@ fn variable(node: &Node, cx: &mut Cx) -> Option<String> {
     }
 }
 
-fn one_of<'n>(node: &'n Node, cx: &mut Cx, wanted: &str) -> Option<Fields<'n>> {
+fn one_of<'n>(node: &'n Node, section: &'static Section, cx: &mut Cx, wanted: &str) -> Option<Fields<'n>> {
     let keys = match &node.value {
         crate::yaml::Value::Map(entries) => entries.len(),
         _ => {
@@ -162,6 +183,6 @@ fn one_of<'n>(node: &'n Node, cx: &mut Cx, wanted: &str) -> Option<Fields<'n>> {
                 .refuse(node, format!("the value itself never stands in a configuration: write {wanted}"));
         }
     };
-    let map = Fields::open(node, &SECRET_SOURCE, cx)?;
+    let map = Fields::open(node, section, cx)?;
     if keys == 1 { Some(map) } else { cx.refuse(node, format!("write exactly one key: {wanted}")) }
 }

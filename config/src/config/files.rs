@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 use super::read::{DetectorSection, Top, top};
-use super::{CaFiles, Config, Resolvers, Roots, TestBody, check};
+use super::{CaFiles, Config, Resolvers, Roots, SecretFrom, TestBody, check};
 use crate::bottle::{SecretSource, TokenSource};
 use crate::detectors::{DetectorFile, DetectorsConfig, Merged};
 use crate::inputs::{Inputs, files_of};
@@ -346,16 +346,23 @@ impl Config {
             Some(TokenSource::Value(source)) => Some(source),
             _ => None,
         });
-        named.extend(self.secrets.iter().map(|secret| &secret.from).chain(tokens).filter_map(|source| {
-            match source {
-                SecretSource::File(file) => Some(file.clone()),
-                SecretSource::Env(_) => None,
-            }
+        let secrets = self.secrets.iter().filter_map(|secret| match &secret.from {
+            SecretFrom::Value(source) => Some(source),
+            SecretFrom::Folder(_) | SecretFrom::Canary => None,
+        });
+        named.extend(secrets.chain(tokens).filter_map(|source| match source {
+            SecretSource::File(file) => Some(file.clone()),
+            SecretSource::Env(_) => None,
         }));
         named.extend(self.tests.iter().filter_map(|test| match &test.body {
             TestBody::File(file) => Some(file.clone()),
             TestBody::Text(_) | TestBody::Empty => None,
         }));
         named.iter().for_each(|file| self.inputs.add_referenced(file));
+        for secret in &self.secrets {
+            if let SecretFrom::Folder(folder) = &secret.from {
+                self.inputs.add_secrets(folder);
+            }
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use decant_config::{
     Action, Config, Environment, Expect, FilterTerm, Hold, HostPattern, MatchAction, Mode, Overrides,
-    PathRule, Resolvers, Roots, SecretSource, Surface, TestBody, TlsAction, TokenSource, load,
+    PathRule, Resolvers, Roots, SecretFrom, SecretSource, Surface, TestBody, TlsAction, TokenSource, load,
 };
 
 fn data(name: &str) -> PathBuf {
@@ -84,7 +84,9 @@ fn relative_paths_start_at_their_file() {
     assert_eq!((ca.cert, ca.key), (data("ca/cert.pem"), data("ca/key.pem")));
     assert_eq!(config.upstream.roots, [Roots::Bundled, Roots::System, Roots::File(data("roots/own.pem"))]);
     assert_eq!(config.detectors.files, [data("detectors.yaml")]);
-    assert_eq!(config.secrets[1].from, SecretSource::File(data("secrets/key")));
+    assert_eq!(config.secrets[1].from, SecretFrom::Value(SecretSource::File(data("secrets/key"))));
+    assert_eq!(config.secrets[2].from, SecretFrom::Folder(data("secrets/mounted")));
+    assert_eq!(config.secrets[3].from, SecretFrom::Canary);
     assert_eq!(config.tests[2].body, TestBody::File(data("bodies/one.json")));
 }
 
@@ -149,7 +151,7 @@ fn entries_are_read() {
     assert!(!sample.is_live("2027-02-01".parse().unwrap()));
     assert_eq!(config.secrets[1].surfaces, [Surface::Authorization, Surface::Header]);
     assert!(config.secrets[0].hosts.is_empty(), "a secret without `to` may go nowhere");
-    let [first, second, third] = config.tests.as_slice() else { panic!("three tests") };
+    let [first, second, third, fourth] = config.tests.as_slice() else { panic!("four tests") };
     assert!(matches!(&first.expect, Expect::Detector(id) if *id == "jwt"));
     assert_eq!(
         (second.method.as_str(), second.port, second.path.as_str()),
@@ -158,6 +160,7 @@ fn entries_are_read() {
     assert_eq!(second.headers, [("accept".to_owned(), "application/json".to_owned())]);
     assert_eq!((third.scheme.as_str(), third.port, third.path.as_str()), ("http", 8080, "/"));
     assert_eq!(third.host.to_string(), "[2001:db8::1]");
+    assert_eq!(fourth.expect, Expect::Secret);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! to the front are looked up exactly.
 
 use super::{Needle, Text};
-use crate::byteset::ByteSet;
+use crate::byteset::{BytePairs, ByteSet};
 use crate::limits::ANCHOR_BYTES;
 use crate::window::Bytes;
 
@@ -13,7 +13,7 @@ pub(super) struct Edge {
     /// By byte: bit `n` says that some anchor has it at `n`, and more behind it.
     inner: Box<[u32; 256]>,
     /// One bit for each pair of bytes that some anchor begins with, and goes on behind.
-    pairs: Box<[u64; 1024]>,
+    pairs: BytePairs,
     /// Sorted.
     literals: Vec<Vec<u8>>,
     classes: Vec<Vec<ByteSet>>,
@@ -27,7 +27,7 @@ impl Edge {
     pub(super) fn new(needles: &[Needle]) -> Self {
         let mut all = Self {
             inner: Box::new([0; 256]),
-            pairs: Box::new([0; 1024]),
+            pairs: BytePairs::default(),
             literals: Vec::new(),
             classes: Vec::new(),
             longest: 0,
@@ -36,16 +36,14 @@ impl Edge {
             match &needle.text {
                 Text::Literal(literal) => {
                     if let [first, second, _, ..] = literal[..] {
-                        all.note_pair(first, second);
+                        all.pairs.insert(first, second);
                     }
                     all.note(literal.iter().map(|&byte| ByteSet::single(byte)));
                     all.literals.push(literal.clone());
                 }
                 Text::Classes(sets) => {
                     if let [first, second, _, ..] = &sets[..] {
-                        first
-                            .iter()
-                            .for_each(|byte| second.iter().for_each(|next| all.note_pair(byte, next)));
+                        all.pairs.insert_all(first, second);
                     }
                     all.note(sets.iter().copied());
                     all.classes.push(sets.clone());
@@ -54,11 +52,6 @@ impl Edge {
         }
         all.literals.sort();
         all
-    }
-
-    fn note_pair(&mut self, first: u8, second: u8) {
-        let (word, bit) = place(first, second);
-        self.pairs[word] |= bit;
     }
 
     fn note(&mut self, sets: impl ExactSizeIterator<Item = ByteSet>) {
@@ -108,8 +101,7 @@ impl Edge {
         match text {
             [] | [_] => true,
             [first, second, rest @ ..] => {
-                let (word, bit) = place(*first, *second);
-                self.pairs[word] & bit != 0 && (rest.is_empty() || self.begins_an_anchor(text))
+                self.pairs.contains(*first, *second) && (rest.is_empty() || self.begins_an_anchor(text))
             }
         }
     }
@@ -133,15 +125,9 @@ impl Edge {
         let literals: usize = self.literals.iter().map(|literal| size_of::<Vec<u8>>() + literal.len()).sum();
         let classes: usize = self.classes.iter().map(|sets| size_of_val(sets.as_slice())).sum();
         size_of_val(&*self.inner)
-            + size_of_val(&*self.pairs)
+            + self.pairs.memory_usage()
             + literals
             + classes
             + self.classes.len() * size_of::<Vec<ByteSet>>()
     }
-}
-
-/// Word and bit of a pair.
-fn place(first: u8, second: u8) -> (usize, u64) {
-    let pair = usize::from(u16::from_le_bytes([first, second]));
-    (pair / 64, 1 << (pair % 64))
 }

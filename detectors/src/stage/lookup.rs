@@ -3,20 +3,38 @@
 //! Invariant: the results are the same on every machine.
 
 /// Flags by byte: of a byte, and of the one behind it.
+#[derive(Debug)]
 pub(crate) struct PairFlags {
-    /// Seven flags of a byte, and [`ALONE`].
+    /// Of a byte: flags of [`SHARED`], [`NEXT`], [`BEFORE`] and [`ALONE`].
     pub(crate) first: [u8; 256],
-    /// The same seven flags, of the byte behind.
+    /// Of the byte behind it: the same but for [`ALONE`].
     pub(crate) second: [u8; 256],
 }
 
+/// Flags that tell of a byte and the one behind it, if both have one of them.
+pub(crate) const SHARED: u8 = 0x1f;
+/// A flag that tells less of a byte and the one behind it: only with [`BEFORE`] it is telling.
+pub(crate) const NEXT: u8 = 0x20;
+/// A flag that tells of a byte and the one before it.
+pub(crate) const BEFORE: u8 = 0x40;
 /// A flag that tells of a byte alone.
 pub(crate) const ALONE: u8 = 0x80;
+
+/// What flags say of 64 bytes, one bit a byte.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Marked {
+    /// A flag of [`SHARED`] with the byte behind, or [`NEXT`] with it and [`BEFORE`] with the byte before.
+    pub(crate) telling: u64,
+    /// A flag of [`SHARED`] or [`NEXT`] with the byte behind.
+    pub(crate) all: u64,
+    /// [`ALONE`].
+    pub(crate) alone: u64,
+}
 
 /// A way to look flags up that this machine runs.
 #[derive(Clone, Copy)]
 pub(crate) struct Lookup {
-    pub(super) pairs: fn(&PairFlags, &[u8], &mut [u64], &mut [u64]),
+    pub(super) pairs: fn(&PairFlags, &[u8], &mut [Marked]),
     pub(super) planes: fn(&[u8; 256], &[u8], &mut [[u64; 8]]),
 }
 
@@ -26,14 +44,14 @@ impl Lookup {
 
     /// The fastest.
     pub(crate) fn best() -> Self {
-        super::simd::lookup().unwrap_or(Self::PORTABLE)
+        super::simd::lookups().next().unwrap_or(Self::PORTABLE)
     }
 
-    /// Bit `n` of `paired[m]` says whether the byte at `64 * m + n` and the one behind it have a flag in common; for the
-    /// last byte any will do. `alone` says so of [`ALONE`]. Both have one mask for each 64 bytes begun.
+    /// Marks 64 bytes of `text` each; there is one of `marked` for each 64 begun. Behind the last byte, and before the
+    /// first, stands what has every flag.
     #[inline]
-    pub(crate) fn pairs(&self, flags: &PairFlags, text: &[u8], paired: &mut [u64], alone: &mut [u64]) {
-        (self.pairs)(flags, text, paired, alone);
+    pub(crate) fn pairs(&self, flags: &PairFlags, text: &[u8], marked: &mut [Marked]) {
+        (self.pairs)(flags, text, marked);
     }
 
     /// Bit `n` of plane `f` of `planes[m]` is flag `f` of the byte at `64 * m + n`; beyond the end it is zero.
@@ -43,16 +61,18 @@ impl Lookup {
     }
 }
 
-fn pairs(flags: &PairFlags, text: &[u8], paired: &mut [u64], alone: &mut [u64]) {
-    for ((block, start), (paired, alone)) in
-        text.chunks(64).zip((0..).step_by(64)).zip(paired.iter_mut().zip(alone))
-    {
-        (*paired, *alone) = (0, 0);
+fn pairs(flags: &PairFlags, text: &[u8], marked: &mut [Marked]) {
+    let mut before = BEFORE;
+    for ((block, start), marked) in text.chunks(64).zip((0..).step_by(64)).zip(marked) {
+        *marked = Marked::default();
         for (&byte, at) in block.iter().zip(0usize..) {
             let first = flags.first[usize::from(byte)];
-            let second = text.get(start + at + 1).map_or(!ALONE, |next| flags.second[usize::from(*next)]);
-            *paired |= u64::from(first & second & !ALONE != 0) << at;
-            *alone |= u64::from(first >> 7) << at;
+            let both = first & text.get(start + at + 1).map_or(!0, |next| flags.second[usize::from(*next)]);
+            let (is_shared, is_next) = (both & SHARED != 0, both & NEXT != 0);
+            marked.telling |= u64::from(is_shared || (is_next && before & BEFORE != 0)) << at;
+            marked.all |= u64::from(is_shared || is_next) << at;
+            marked.alone |= u64::from(first >> 7) << at;
+            before = both;
         }
     }
 }
@@ -86,12 +106,15 @@ mod tests {
             };
             let run = |lookup: Lookup| {
                 let blocks = text.len().div_ceil(64);
-                let (mut paired, mut alone, mut planes) = (vec![7; blocks], vec![7; blocks], vec![[7; 8]; blocks]);
-                lookup.pairs(&flags, &text, &mut paired, &mut alone);
+                let (mut marked, mut planes) = (vec![Marked::default(); blocks], vec![[7; 8]; blocks]);
+                lookup.pairs(&flags, &text, &mut marked);
                 lookup.planes(&flags.first, &text, &mut planes);
-                (paired, alone, planes)
+                (marked, planes)
             };
-            prop_assert_eq!(run(Lookup::best()), run(Lookup::PORTABLE));
+            let expected = run(Lookup::PORTABLE);
+            for lookup in crate::stage::simd::lookups() {
+                prop_assert_eq!(&run(lookup), &expected);
+            }
         }
     }
 }

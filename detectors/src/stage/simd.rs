@@ -23,11 +23,23 @@ pub(super) struct Tables {
     sets: usize,
     /// By set, position and number of a pair: the buckets that allow it.
     numbers: [[[u8; 128]; PAIRS]; SETS],
+    /// The same by each of the [`views`] of a number.
+    views: [[[[u8; 16]; VIEWS]; PAIRS]; SETS],
     /// By set and position: the buckets that allow some pair with a byte from 128 on.
     above: [[u8; PAIRS]; SETS],
     /// Of classes, whose pairs would be nearly all: by position and byte, and whether there are any.
     classes: [[u8; 256]; PROBE],
+    /// The same by the lower and by the upper four bits of a byte.
+    halves: [[[u8; 16]; 2]; PROBE],
     has_classes: bool,
+}
+
+/// Views of the number of a pair, of four bits each.
+const VIEWS: usize = 3;
+
+const fn views(number: usize) -> [usize; VIEWS] {
+    let above = number >> 3;
+    [number & 15, above & 15, (number ^ above) & 15]
 }
 
 impl Tables {
@@ -36,8 +48,10 @@ impl Tables {
         let mut all = Self {
             sets: 1,
             numbers: [[[0; 128]; PAIRS]; SETS],
+            views: [[[[0; 16]; VIEWS]; PAIRS]; SETS],
             above: [[0; PAIRS]; SETS],
             classes: [[0; 256]; PROBE],
+            halves: [[[0; 16]; 2]; PROBE],
             has_classes: false,
         };
         for ((needle, probe), &bucket) in needles.iter().zip(probes).zip(buckets) {
@@ -53,7 +67,11 @@ impl Tables {
         let (set, bit) = (bucket / BUCKETS, 1 << (bucket % BUCKETS));
         self.sets = self.sets.max(set + 1);
         for (position, pairs) in probe.pairs().into_iter().enumerate() {
-            pairs.iter().for_each(|pair| self.numbers[set][position][pair] |= bit);
+            for pair in pairs.iter() {
+                self.numbers[set][position][pair] |= bit;
+                let tables = self.views[set][position].iter_mut();
+                tables.zip(views(pair)).for_each(|(table, view)| table[view] |= bit);
+            }
             if pairs.above {
                 self.above[set][position] |= bit;
             }
@@ -62,8 +80,12 @@ impl Tables {
 
     fn allow_bytes(&mut self, probe: &Probe, bucket: usize) {
         self.has_classes = true;
-        for (allowed, set) in self.classes.iter_mut().zip(&probe.sets) {
-            set.iter().for_each(|byte| allowed[usize::from(byte)] |= 1 << bucket);
+        for ((allowed, [low, high]), set) in self.classes.iter_mut().zip(&mut self.halves).zip(&probe.sets) {
+            for byte in set.iter().map(usize::from) {
+                allowed[byte] |= 1 << bucket;
+                low[byte & 15] |= 1 << bucket;
+                high[byte >> 4] |= 1 << bucket;
+            }
         }
     }
 }
@@ -72,6 +94,25 @@ impl Tables {
 pub(super) const MASKS: usize = 32;
 /// Pairs that they look at, rounded up.
 const HASHED: usize = (MASKS + 1) * 64;
+/// Bytes that 64 places look at.
+const BLOCK: usize = 64 + PROBE - 1;
+
+/// The numbers of the pairs of `text`, which zeros follow. It is compiled for what it is called from.
+#[inline(always)]
+fn hash_all(text: &[u8], masks: usize) -> [u8; HASHED] {
+    assert!(masks <= MASKS, "a call has at most {MASKS} masks");
+    let mut hashed = [0; HASHED];
+    let text = &text[..text.len().min(HASHED)];
+    for ((&first, &second), hashed) in text.iter().zip(text.get(1..).unwrap_or_default()).zip(&mut hashed) {
+        *hashed = hash(first, second);
+    }
+    if let Some(&last) = text.last() {
+        hashed[text.len() - 1] = hash(last, 0);
+    }
+    hashed
+}
+
+const _: () = assert!(hash(0, 0) == 0, "zeros stand behind the text");
 
 /// A way to mark places that this machine runs.
 #[derive(Clone, Copy)]
@@ -81,19 +122,14 @@ pub(super) struct Kernel {
 }
 
 impl Kernel {
-    /// The fastest.
-    pub(super) fn best() -> Option<Self> {
-        Self::avx512()
+    /// Those that this machine runs, the fastest first.
+    pub(super) fn all() -> impl Iterator<Item = Self> {
+        machine::kernels().into_iter().flatten()
     }
 
-    #[cfg(target_arch = "x86_64")]
-    pub(super) fn avx512() -> Option<Self> {
-        x86::avx512()
-    }
-
-    #[cfg(not(target_arch = "x86_64"))]
-    pub(super) fn avx512() -> Option<Self> {
-        None
+    /// The one of this name.
+    pub(super) fn named(name: &str) -> Option<Self> {
+        Self::all().find(|kernel| kernel.name == name)
     }
 
     /// Bit `n` of mask `m` says whether a probe may stand at `text[64 * m + n..]`. Beyond the end of
@@ -109,14 +145,24 @@ impl Kernel {
     }
 }
 
-/// The fastest way to look flags up, where there is one beside the portable.
-#[cfg(target_arch = "x86_64")]
-pub(super) fn lookup() -> Option<Lookup> {
-    x86::lookup()
+/// The ways to look flags up that this machine runs, the fastest first, the portable one not among them.
+pub(super) fn lookups() -> impl Iterator<Item = Lookup> {
+    machine::lookups().into_iter().flatten()
 }
 
-/// The fastest way to look flags up, where there is one beside the portable.
+#[cfg(target_arch = "x86_64")]
+use x86 as machine;
+
+/// A machine without kernels.
 #[cfg(not(target_arch = "x86_64"))]
-pub(super) fn lookup() -> Option<Lookup> {
-    None
+mod machine {
+    use super::{Kernel, Lookup};
+
+    pub(super) fn kernels() -> [Option<Kernel>; 0] {
+        []
+    }
+
+    pub(super) fn lookups() -> [Option<Lookup>; 0] {
+        []
+    }
 }

@@ -14,8 +14,8 @@ const ALPHABET: &[u8] = b"abq\n\x00\x80\xe1\xff07 ";
 
 /// Every stage that this machine runs.
 fn stages(needles: &[Needle]) -> Vec<Box<dyn Stage>> {
-    let kinds = [StageKind::Portable, StageKind::Avx512, StageKind::Best];
-    kinds.into_iter().filter_map(|kind| build(kind, needles).ok()).collect()
+    let fast = [StageKind::Avx512Vbmi, StageKind::Avx512Bw, StageKind::Avx2, StageKind::Best];
+    [StageKind::Portable].into_iter().chain(fast).filter_map(|kind| build(kind, needles).ok()).collect()
 }
 
 fn sets(needle: &Needle) -> Vec<ByteSet> {
@@ -213,5 +213,11 @@ fn a_chunk_of_many_passes_is_looked_at_as_a_whole() {
 fn kinds_that_this_machine_has_not_are_refused() {
     let built = |kind| build(kind, &[]).map(|stage| stage.name());
     assert_eq!(built(StageKind::Portable), Ok("portable"));
-    assert_eq!(built(StageKind::Avx512).ok(), Kernel::avx512().map(|kernel| kernel.name()));
+    let fastest = Kernel::all().next().map_or("portable", |kernel| kernel.name());
+    assert_eq!(built(StageKind::Best), Ok(fastest));
+    for (kind, name) in
+        [(StageKind::Avx512Vbmi, "avx512vbmi"), (StageKind::Avx512Bw, "avx512bw"), (StageKind::Avx2, "avx2")]
+    {
+        assert_eq!(built(kind).ok(), Kernel::named(name).map(|_| name));
+    }
 }

@@ -2,8 +2,8 @@
 //!
 //! Each provider prints the sum its own way: base62, base36, hex in either byte order, base64.
 
-use super::Outcome;
 use super::base::{self, BASE36, BASE62};
+use super::{Outcome, entropy};
 
 const TABLE: [u32; 256] = table();
 
@@ -31,13 +31,13 @@ pub(super) fn crc32(parts: &[&[u8]]) -> u32 {
 
 /// GitHub and npm: `xxx_`, 30 characters, then the sum of those 30 in base62, padded to 6.
 ///
-/// Bodies of any other length exist (long refresh tokens); nothing is known about their tail.
+/// Bodies of any other length exist (long refresh tokens); nothing is known about their tail, so they are judged as text.
 pub(super) fn github(matched: &[u8]) -> Outcome {
     let Some((_, body)) = base::split_once(matched, b'_') else {
         return Outcome::Unknown;
     };
     if body.len() != 36 || !body.iter().all(u8::is_ascii_alphanumeric) {
-        return Outcome::Unknown;
+        return entropy::token(matched);
     }
     let (random, sum) = body.split_at(30);
     Outcome::of(base::positional::<6>(crc32(&[random]), BASE62) == *sum)
@@ -47,7 +47,7 @@ pub(super) fn github(matched: &[u8]) -> Outcome {
 /// before it, in base36, padded to 7. The 20-character tokens of old have no dot and no sum.
 pub(super) fn gitlab(matched: &[u8]) -> Outcome {
     let Some(dot) = matched.iter().rposition(|&byte| byte == b'.') else {
-        return Outcome::Unknown;
+        return entropy::token(matched);
     };
     if matched.len() - dot != 1 + 2 + 7 {
         return Outcome::Unknown;

@@ -46,6 +46,7 @@ fn is_secret(value: &[u8]) -> bool {
         && !is_reference(value)
         && !is_uuid(value)
         && !is_path(value)
+        && (kinds > 0 || !names_one(value))
         && (kinds == 4 || !is_wordy(value, LIKELY))
         && (kinds >= 3 || value.len() >= STRONG_MIN)
         && entropy::random(value)
@@ -63,6 +64,13 @@ fn is_reference(value: &[u8]) -> bool {
         || encloses(b'<', b'>')
         || encloses(b'{', b'}')
         || encloses(b'[', b']')
+}
+
+/// Whether letters alone speak of a credential: the name of a variable, a type, a function.
+fn names_one(value: &[u8]) -> bool {
+    const NAMES: [&[u8]; 5] = [b"password", b"secret", b"token", b"key", b"credential"];
+    let at = |name: &&[u8]| value.windows(name.len()).any(|part| part.eq_ignore_ascii_case(name));
+    NAMES.iter().any(at)
 }
 
 /// How many of lower case, upper case, digits, signs there are; none without a digit or a sign.

@@ -10,6 +10,8 @@ use super::words::{CERTAIN, is_wordy};
 /// Share of the highest possible entropy that random text keeps; measured on short draws of every
 /// alphabet, where one in a thousand falls below 0.75.
 const SHARE: f32 = 0.72;
+/// Text of which less than one in this many characters remains is a stand-in and nothing else: no secret can hide in it.
+const REST: usize = 3;
 /// What must remain, in characters, for anything to be said at all.
 const RESIDUE_MIN: usize = 6;
 /// A run (`aaaa`) or a sequence (`1234`) of at least this many characters is padding.
@@ -52,6 +54,8 @@ const WORDS: &[&[u8]] = &[
     b"private",
     b"public",
     b"apikey",
+    b"api_key",
+    b"api-key",
     b"client",
     b"auth",
     b"login",
@@ -66,32 +70,58 @@ const WORDS: &[&[u8]] = &[
     b"real",
 ];
 
-/// A provider's token: unknown when it looks random, failed when it is a stand-in or made of words.
+/// A provider's token: unknown when it looks random, failed when much of it is padding or words, unrelated when nearly
+/// all of it is padding.
 pub(super) fn token(matched: &[u8]) -> Outcome {
-    let worded = matched.len() >= WORDED_MIN && is_wordy(matched, CERTAIN);
-    if random(matched) && !worded { Outcome::Unknown } else { Outcome::Failed }
+    let rest = Rest::of(matched);
+    let is_worded = || matched.len() >= WORDED_MIN && is_wordy(matched, CERTAIN);
+    if rest.kept * REST < rest.total {
+        Outcome::Unrelated
+    } else if rest.is_random() && !is_worded() {
+        Outcome::Unknown
+    } else {
+        Outcome::Failed
+    }
 }
 
 /// Whether most of `text` remains without its padding, and the remainder looks drawn at random.
 pub(super) fn random(text: &[u8]) -> bool {
-    let mut counts = [0u16; 128];
-    let (mut kept, mut total) = (0usize, 0usize);
-    let mut rest = text;
-    while let Some((&byte, after)) = rest.split_first() {
-        let padding = padding(rest);
-        if padding > 0 {
-            total += padding;
-            rest = &rest[padding..];
-            continue;
+    Rest::of(text).is_random()
+}
+
+/// What remains of a text without its padding.
+struct Rest {
+    counts: [u16; 128],
+    kept: usize,
+    total: usize,
+}
+
+impl Rest {
+    fn of(text: &[u8]) -> Self {
+        let mut counts = [0u16; 128];
+        let (mut kept, mut total) = (0usize, 0usize);
+        let mut rest = text;
+        while let Some((&byte, after)) = rest.split_first() {
+            let padding = padding(rest);
+            if padding > 0 {
+                total += padding;
+                rest = &rest[padding..];
+                continue;
+            }
+            if byte.is_ascii_alphanumeric() {
+                counts[usize::from(byte)] = counts[usize::from(byte)].saturating_add(1);
+                kept += 1;
+                total += 1;
+            }
+            rest = after;
         }
-        if byte.is_ascii_alphanumeric() {
-            counts[usize::from(byte)] = counts[usize::from(byte)].saturating_add(1);
-            kept += 1;
-            total += 1;
-        }
-        rest = after;
+        Self { counts, kept, total }
     }
-    kept >= RESIDUE_MIN && kept * 2 >= total && bits(&counts, kept) >= SHARE * most_bits(&counts, kept)
+
+    fn is_random(&self) -> bool {
+        let Self { counts, kept, total } = self;
+        *kept >= RESIDUE_MIN && kept * 2 >= *total && bits(counts, *kept) >= SHARE * most_bits(counts, *kept)
+    }
 }
 
 /// How many bytes at the start of `text` are padding: a word, a run or a sequence.

@@ -13,7 +13,7 @@ const PAIRS: [u32; 26] = [
 /// about 0.89 on average; letters drawn at random 0.37, with a deviation of 0.1 in a token's length.
 pub(super) const LIKELY: f32 = 0.66;
 /// As [`LIKELY`], where a mistake costs more, and where a prefix of words may stand in front.
-pub(super) const CERTAIN: f32 = 0.85;
+pub(super) const CERTAIN: f32 = 0.8;
 
 /// Whether `value` is made of words or of an identifier: few digits in few places, regular case, and
 /// familiar letter pairs.
@@ -22,14 +22,16 @@ pub(super) fn is_wordy(value: &[u8], share: f32) -> bool {
     let (letters, signs) = (count(u8::is_ascii_alphabetic), count(u8::is_ascii_alphanumeric));
     let begins_digits = |pair: &&[u8]| !pair[0].is_ascii_digit() && pair[1].is_ascii_digit();
     let numbers = value.windows(2).filter(begins_digits).count();
-    if letters * 4 < signs * 3 || (numbers > 2 && numbers * 8 > signs) {
+    // One number in a name may be a long one.
+    let few = if numbers > 1 { letters * 4 < signs * 3 } else { letters * 3 < signs * 2 };
+    if few || (numbers > 2 && numbers * 8 > signs) {
         return false;
     }
     let letter_pairs = || value.windows(2).filter(|pair| pair.iter().all(u8::is_ascii_alphabetic));
-    let changes = letter_pairs().filter(|pair| pair[0].is_ascii_uppercase() != pair[1].is_ascii_uppercase());
-    let (pairs, changes) = (letter_pairs().count(), changes.count());
+    let rises = letter_pairs().filter(|pair| pair[0].is_ascii_lowercase() && pair[1].is_ascii_uppercase());
+    let (pairs, rises) = (letter_pairs().count(), rises.count());
     let known = letter_pairs().filter(|pair| is_frequent(pair[0], pair[1])).count();
-    changes * 5 < pairs * 2 && known as f32 > share * pairs as f32
+    rises * 5 < pairs && known as f32 > share * pairs as f32
 }
 
 fn is_frequent(first: u8, second: u8) -> bool {

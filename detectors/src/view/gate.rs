@@ -28,7 +28,14 @@ impl Gate {
 
     /// Takes bytes until they read as text; returns how many it took, and where they do the beginning of the text.
     pub(super) fn take(&mut self, bytes: &[u8]) -> (usize, Option<&[u8]>) {
-        for (at, &byte) in bytes.iter().enumerate() {
+        let mut at = 0;
+        loop {
+            if self.length == 0 {
+                // Only text can begin what reads as text.
+                at += bytes[at..].iter().take_while(|byte| !is_text(**byte)).count();
+            }
+            let Some(&byte) = bytes.get(at) else { return (bytes.len(), None) };
+            at += 1;
             let before = self.length.checked_sub(1).map(|at| self.last[at]);
             let is_text = is_text(byte);
             self.plain = if is_text { self.plain + 1 } else { 0 };
@@ -50,10 +57,9 @@ impl Gate {
             self.length += 1;
             let opened = if self.plain >= PLAIN_MIN { PLAIN_MIN } else { WIDE_MIN };
             if self.plain >= PLAIN_MIN || self.wide >= WIDE_MIN {
-                return (at + 1, Some(&self.last[self.length - opened..self.length]));
+                return (at, Some(&self.last[self.length - opened..self.length]));
             }
         }
-        (bytes.len(), None)
     }
 }
 

@@ -1,13 +1,14 @@
 //! Where the bytes of a view came from: offsets of what was decoded, and of the bytes it was decoded from.
 //!
 //! Invariant: the start of a decoded byte is never placed later than it is, its end never earlier. Past a cap of
-//! segments the map gets coarser in that direction.
+//! segments the last one is a lump that grows, until earlier ones are forgotten: coarser in that direction, and never
+//! without a step that made part of it.
 
 use std::collections::VecDeque;
 
 use super::ViewStep;
 
-/// Segments kept at most; past them everything is placed at the start of the last one.
+/// Segments kept at most; past them everything is part of the last one.
 const SEGMENTS_MAX: usize = 512;
 
 /// The decoded bytes of a unit that is not told apart.
@@ -28,35 +29,37 @@ pub(super) struct Map {
     segments: VecDeque<Segment>,
     decoded: u64,
     source: u64,
-    is_coarse: bool,
 }
 
 impl Map {
     /// A map that begins where these two offsets are the same place.
     pub(super) fn new(decoded: u64, source: u64) -> Self {
-        Self { segments: VecDeque::new(), decoded, source, is_coarse: false }
+        Self { segments: VecDeque::new(), decoded, source }
     }
 
     /// Adds `decoded` bytes that came from the next `source` ones, in units of `unit`, by `step` if they differ.
     pub(super) fn add(&mut self, decoded: u64, source: u64, unit: (u32, u32), step: Option<ViewStep>) {
         let is_seen = decoded > 0 || step.is_some();
         let goes_on = self.segments.back().is_some_and(|last| {
+            if last.unit != unit || last.step != step {
+                return false;
+            }
             let (units, rest) = match unit.0 {
                 0 | LUMP => return false,
+                1 => (self.decoded - last.decoded, 0),
                 _ => (
                     (self.decoded - last.decoded) / u64::from(unit.0),
                     (self.decoded - last.decoded) % u64::from(unit.0),
                 ),
             };
-            let continues = rest == 0 && last.source + units * u64::from(unit.1) == self.source;
-            last.unit == unit && last.step == step && continues
+            rest == 0 && last.source + units * u64::from(unit.1) == self.source
         });
-        if is_seen && !goes_on && !self.is_coarse {
+        if is_seen && !goes_on {
             let segment = Segment { decoded: self.decoded, source: self.source, unit, step };
-            if self.segments.len() < SEGMENTS_MAX {
-                self.segments.push_back(segment);
-            } else {
-                self.is_coarse = true;
+            let is_full = self.segments.len() >= SEGMENTS_MAX;
+            match self.segments.back_mut() {
+                Some(last) if is_full => last.grow(self.source + source, step),
+                _ => self.segments.push_back(segment),
             }
         }
         self.decoded += decoded;
@@ -80,7 +83,8 @@ impl Map {
         };
         match decoded.checked_sub(segment.decoded) {
             None => segment.source.saturating_sub(segment.decoded - decoded),
-            Some(_) if self.is_last(segment) && self.is_coarse => segment.source,
+            Some(_) if segment.unit.0 == LUMP && decoded >= self.decoded => self.source,
+            Some(_) if segment.unit.0 == LUMP => segment.source,
             Some(distance) => {
                 segment.source + scale(distance, segment.unit.0, segment.unit.1, u64::div_euclid)
             }
@@ -94,7 +98,7 @@ impl Map {
         };
         match decoded.checked_sub(segment.decoded) {
             None => segment.source.saturating_sub(segment.decoded - decoded),
-            Some(_) if self.is_last(segment) && self.is_coarse => self.source,
+            Some(_) if segment.unit == (LUMP, u32::MAX) => self.source,
             Some(_) if segment.unit.0 == LUMP => segment.source + u64::from(segment.unit.1),
             Some(distance) => segment.source + scale(distance, segment.unit.0, segment.unit.1, u64::div_ceil),
         }
@@ -119,15 +123,16 @@ impl Map {
         while self.segments.get(1).is_some_and(|next| next.decoded < decoded) {
             self.segments.pop_front();
         }
-        if decoded >= self.decoded && self.is_coarse {
-            self.segments.clear();
-            self.is_coarse = false;
-        }
     }
 
     /// Offset behind the last decoded byte.
     pub(super) fn decoded(&self) -> u64 {
         self.decoded
+    }
+
+    /// Offset behind the last byte of the source.
+    pub(super) fn source(&self) -> u64 {
+        self.source
     }
 
     /// Bytes of memory beside the struct itself.
@@ -139,11 +144,13 @@ impl Map {
     fn behind(&self, decoded: u64) -> usize {
         self.segments.partition_point(|segment| segment.decoded <= decoded).saturating_sub(1)
     }
+}
 
-    fn is_last(&self, segment: &Segment) -> bool {
-        self.segments
-            .back()
-            .is_some_and(|last| last.decoded == segment.decoded && last.source == segment.source)
+impl Segment {
+    /// Makes the segment a lump that ends at `end` in the source.
+    fn grow(&mut self, end: u64, step: Option<ViewStep>) {
+        self.unit = (LUMP, u32::try_from(end - self.source).unwrap_or(u32::MAX));
+        self.step = self.step.or(step);
     }
 }
 
@@ -185,7 +192,21 @@ mod tests {
             let exact = decoded / 2 * 7 + decoded % 2;
             assert!(map.start(decoded) <= exact && map.end(decoded) >= exact, "{decoded}");
         }
-        map.forget(map.decoded());
-        assert_eq!(map.start(map.decoded()), map.source);
+        let end = map.decoded();
+        assert_eq!(map.step_within(end - 2, end), Some(ViewStep::Json), "a lump is never without its steps");
+        map.forget(end);
+        assert_eq!(map.start(end), map.source);
+    }
+
+    #[test]
+    fn a_map_is_exact_again_once_its_beginning_is_forgotten() {
+        let mut map = Map::new(0, 0);
+        for unit in 0..20 * SEGMENTS_MAX as u64 {
+            map.add(15, 15, (1, 1), None);
+            map.add(0, 1, (0, 1), Some(ViewStep::Invisible));
+            // Some ten units are always undecided.
+            map.forget((unit * 15).saturating_sub(150));
+            assert!(map.start(unit * 15) >= (unit * 16).saturating_sub(1), "{unit}");
+        }
     }
 }

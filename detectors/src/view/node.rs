@@ -4,12 +4,13 @@
 
 use std::sync::Arc;
 
+use super::events::Events;
 use super::marks::Marks;
 use super::packs::Packs;
 use super::runs::Runs;
 use super::text::Text;
-use super::{Cx, Sighting, ViewPath};
-use crate::finding::{Event, Progress};
+use super::{Cx, Sighting, ViewPath, magic};
+use crate::finding::{Cap, Event, Progress};
 use crate::rule::RuleId;
 use crate::scanner::Scanner;
 use crate::set::{RuleSet, Selection};
@@ -17,7 +18,7 @@ use crate::spans::Spans;
 use crate::window::Bytes;
 
 /// Bytes that stay at hand behind what was scanned: the longest beginning of a view that is not open.
-pub(super) const BACK: usize = 64;
+pub(crate) const BACK: usize = 64;
 
 /// Matches that are remembered, so that a view does not tell of them again.
 const RECENT_MAX: usize = 64;
@@ -33,6 +34,7 @@ pub(super) struct Node {
     text: Text,
     runs: Runs,
     packs: Packs,
+    events: Events,
     recent: Vec<Known>,
     progress: Progress,
     /// Whether a cap on depth was told of.
@@ -59,19 +61,24 @@ impl Node {
         at: u64,
         before: &[u8],
     ) -> Self {
-        let mut scanner = Scanner::behind(rules, selection, at, before, BACK);
         // What stands before may begin a match.
-        let progress = scanner.look(&[], None, &mut |_, _| {});
+        let from = at - before.len() as u64;
         Self {
-            scanner,
+            scanner: Scanner::behind(rules, selection, at, before, BACK),
             depth,
             text: Text::new(at),
             runs: Runs::new(at),
             packs: Packs::new(at),
+            events: Events::new(at),
             recent: Vec::new(),
-            progress,
+            progress: Progress { cleared_to: from, deadline_to: from },
             told: false,
         }
+    }
+
+    /// Finds out how much of what stands before may begin a match, for as long as nothing is pushed.
+    pub(super) fn look_back(&mut self) {
+        self.progress = self.scanner.look(&[], None, &mut |_, _| {});
     }
 
     /// A node at the start of what a view inside one of `depth` yields.
@@ -91,7 +98,11 @@ impl Node {
 
     /// Whether nothing is undecided and no view is open.
     pub(super) fn is_quiet(&self) -> bool {
-        self.scanner.is_at_rest() && self.text.is_closed() && self.runs.is_closed() && self.packs.is_closed()
+        self.scanner.is_at_rest()
+            && self.text.is_closed()
+            && self.runs.is_closed()
+            && self.packs.is_closed()
+            && self.events.is_closed()
     }
 
     /// Scans the next bytes.
@@ -107,16 +118,23 @@ impl Node {
             self.scanner.keep(chunk);
             return;
         }
-        let marks = Marks::new(cx.rules.lookup, self.scanner.bytes(chunk));
+        let mut marks = Marks::new(cx.rules.lookup, &cx.rules.marks, self.scanner.bytes(chunk));
         let mut spans = Spans::default();
-        let own = self.look(cx, chunk, marks.has_special().then_some(&mut spans));
+        let own = self.look(cx, chunk, marks.has_escape().then_some(&mut spans));
         spans.settle();
+        marks.tell_within(&spans);
         let bytes = self.scanner.bytes(chunk);
+        if let Some(start) = magic::opaque(bytes) {
+            cx.see(Event::Opaque { start, cap: Cap::Method });
+        }
         let input = Input { bytes, marks: &marks, spans: &spans, over: false, depth: self.depth };
         self.text.push(cx, &input, &self.recent, &mut self.told);
         self.runs.push(cx, &input, &mut self.told);
         self.packs.push(cx, &input, &mut self.told);
-        let least = least([own, self.text.progress(), self.runs.progress(), self.packs.progress()]);
+        self.events.push(cx, &input, &mut self.told);
+        let views =
+            [self.text.progress(), self.runs.progress(), self.packs.progress(), self.events.progress()];
+        let least = least(views.into_iter().chain([own]));
         // A view that opens behind a few bytes which the node knows more of does not take back what is cleared.
         self.progress.cleared_to = self.progress.cleared_to.max(least.cleared_to);
         self.progress.deadline_to = self.progress.cleared_to.max(least.deadline_to);
@@ -135,21 +153,36 @@ impl Node {
             self.text.push(cx, &input, &self.recent, &mut self.told);
             self.runs.push(cx, &input, &mut self.told);
             self.packs.push(cx, &input, &mut self.told);
+            self.events.push(cx, &input, &mut self.told);
         }
         self.progress = own;
     }
 
-    /// Scans `text` as a stream of its own if no view opens in it; the node must be at its start, and stays there.
-    pub(super) fn whole(&mut self, cx: &mut Cx<'_>, text: &[u8]) -> bool {
-        let opens = cx.limits.depth > 0 && {
-            let bytes = self.scanner.bytes(text);
-            let marks = Marks::new(cx.rules.lookup, bytes);
-            marks.has_special() || Runs::new(0).would_open(&marks, bytes)
-        };
-        if !opens {
-            self.whole_as_it_is(cx, text);
+    /// Scans `text` as a stream of its own; the node must be at its start, and stays there.
+    pub(super) fn whole(&mut self, cx: &mut Cx<'_>, text: &[u8]) {
+        if cx.limits.depth == 0 || cx.selection.is_empty() {
+            return self.whole_as_it_is(cx, text);
         }
-        !opens
+        let (seen, depth) = (cx.found.len(), self.depth);
+        let mut marks = Marks::new(cx.rules.lookup, &cx.rules.marks, self.scanner.bytes(text));
+        let mut spans = Spans::default();
+        let noted = marks.has_escape().then_some(&mut spans);
+        self.scanner
+            .look_whole(text, noted, &mut |event, bytes| cx.found.push(sighting(event, bytes, depth)));
+        self.remember(&cx.found[seen..]);
+        spans.settle();
+        marks.tell_within(&spans);
+        let bytes = self.scanner.bytes(text);
+        if let Some(start) = magic::opaque(bytes) {
+            cx.see(Event::Opaque { start, cap: Cap::Method });
+        }
+        let input = Input { bytes, marks: &marks, spans: &spans, over: true, depth };
+        let mut told = false;
+        Text::new(0).push(cx, &input, &self.recent, &mut told);
+        Runs::new(0).push(cx, &input, &mut told);
+        Packs::new(0).push(cx, &input, &mut told);
+        Events::new(0).push(cx, &input, &mut told);
+        self.recent.clear();
     }
 
     /// Scans `text` as a stream of its own, without views; the node must be at its start, and stays there.
@@ -164,6 +197,7 @@ impl Node {
             + self.text.memory_usage()
             + self.runs.memory_usage()
             + self.packs.memory_usage()
+            + self.events.memory_usage()
             + self.recent.capacity() * size_of::<Known>()
     }
 

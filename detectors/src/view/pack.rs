@@ -1,4 +1,4 @@
-//! A compressed stream inside another: gzip, zlib, zstd, or an entry of a zip archive.
+//! A compressed stream inside another: gzip, zlib, zstd, an entry of a zip archive, or the objects of a Git pack.
 //!
 //! Invariant: memory is bounded by the format's window, which is capped before its first byte is needed. What breaks its
 //! format closes silently (its magic may have been chance); what a cap cuts is told.
@@ -6,6 +6,7 @@
 use flate2::{Decompress, FlushDecompress, Status};
 use zstd::zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer};
 
+use super::git::Git;
 use super::map::Map;
 use super::node::Node;
 use super::text::relocate;
@@ -17,7 +18,7 @@ const STEP: usize = 256;
 /// Bytes that come out at once.
 const OUTPUT: usize = 8 << 10;
 /// What a decoder takes besides a window, about: inflate with its window of 32 KiB, zstd with room for a block.
-const INFLATE: u64 = 56 << 10;
+pub(super) const INFLATE: u64 = 56 << 10;
 const ZSTD: u64 = 256 << 10;
 /// Bytes of a header, names and comments included, that are read at most.
 const HEADER_MAX: usize = 1 << 10;
@@ -29,6 +30,7 @@ pub(super) enum Kind {
     Zlib,
     Zstd,
     Zip,
+    Git,
 }
 
 impl Kind {
@@ -38,7 +40,13 @@ impl Kind {
             Self::Zlib => ViewStep::Zlib,
             Self::Zstd => ViewStep::Zstd,
             Self::Zip => ViewStep::Zip,
+            Self::Git => ViewStep::Git,
         }
+    }
+
+    /// Whether a stream of some kind begins with this byte.
+    pub(super) fn may_begin(byte: u8) -> bool {
+        matches!(byte, 0x1f | 0x28 | b'P')
     }
 
     /// The kind of stream that begins with these bytes; by four of them, if the first alone do not tell.
@@ -47,6 +55,7 @@ impl Kind {
             [0x1f, 0x8b, 8, ..] => Some(Self::Gzip),
             [0x28, 0xb5, 0x2f, 0xfd, ..] => Some(Self::Zstd),
             [b'P', b'K', 3, 4, ..] => Some(Self::Zip),
+            [b'P', b'A', b'C', b'K', ..] => Some(Self::Git),
             _ => None,
         }
     }
@@ -60,7 +69,7 @@ enum State {
 }
 
 /// What a header says.
-enum Header {
+pub(super) enum Header {
     /// It is not complete.
     More,
     /// It is none.
@@ -86,13 +95,14 @@ pub(super) struct Pack {
     is_counted: bool,
     /// Memory that was taken for the decoder.
     room: u64,
+    git: Git,
 }
 
 impl Pack {
     /// Opens a stream whose content is `depth` encodings deep, unless a cap stands against it.
     pub(super) fn open(cx: &mut Cx<'_>, kind: Kind, depth: usize) -> Option<Self> {
         if *cx.streams >= cx.limits.streams {
-            see_opaque(cx, kind, Cap::Streams);
+            see_opaque(cx, kind, 0, Cap::Streams);
             return None;
         }
         *cx.streams += 1;
@@ -105,6 +115,7 @@ impl Pack {
             taken: 0,
             is_counted: true,
             room: 0,
+            git: Git::default(),
         })
     }
 
@@ -172,12 +183,13 @@ impl Pack {
             Kind::Zlib => zlib_header(header),
             Kind::Zstd => zstd_header(header, cx.limits.window_bytes),
             Kind::Zip => zip_header(header),
+            Kind::Git => self.git.header(header),
         };
         let came = header.len() - known;
         match read {
             Header::More if header.len() < HEADER_MAX => came,
             Header::More | Header::Broken => {
-                (self.state, self.is_broken) = (State::Over, true);
+                self.breaks(cx);
                 came
             }
             Header::Empty(length) => {
@@ -185,17 +197,18 @@ impl Pack {
                 length.saturating_sub(known)
             }
             Header::Opaque(cap) => {
-                see_opaque(cx, self.kind, cap);
+                see_opaque(cx, self.kind, 0, cap);
                 self.state = State::Over;
                 came
             }
-            Header::Body(_, room) if !cx.take_room(room) => {
-                see_opaque(cx, self.kind, Cap::Memory);
+            // The objects of a Git pack take turns in one decoder.
+            Header::Body(_, room) if !cx.take_room(room.saturating_sub(self.room)) => {
+                see_opaque(cx, self.kind, self.taken, Cap::Memory);
                 self.state = State::Over;
                 came
             }
             Header::Body(length, room) => {
-                self.room = room;
+                self.room = self.room.max(room);
                 self.begin_body(length.saturating_sub(known), cx.limits.window_bytes)
             }
         }
@@ -204,9 +217,13 @@ impl Pack {
     /// Begins the body behind a header of which `came` bytes came last. A zstd decoder reads the header itself.
     fn begin_body(&mut self, came: usize, window: u64) -> usize {
         let State::Header(header) = std::mem::replace(&mut self.state, State::Over) else { return came };
-        self.map.skip(self.taken + came as u64);
+        self.map.skip(self.taken + came as u64 - self.map.source());
         self.state = match self.kind {
             Kind::Zstd => zstd_begin(&header, window).map_or(State::Over, State::Zstd),
+            Kind::Git => {
+                self.git.begin(&header);
+                State::Inflate(Box::new(Decompress::new(true)))
+            }
             _ => State::Inflate(Box::new(Decompress::new(false))),
         };
         came
@@ -215,7 +232,7 @@ impl Pack {
     /// Decodes a few bytes; returns how many.
     fn decode(&mut self, cx: &mut Cx<'_>, bytes: &[u8]) -> usize {
         let mut output = [0; OUTPUT];
-        let (mut read, mut all, mut is_cut) = (0, 0, false);
+        let (mut read, mut all, mut is_cut, mut is_lost) = (0, 0, false, false);
         let seen = cx.found.len();
         loop {
             let (step, written, end) = match &mut self.state {
@@ -224,12 +241,24 @@ impl Pack {
                 State::Header(_) | State::Over => break,
             };
             read += step;
-            all += written as u64;
-            self.node.push(cx, &output[..written]);
+            let text = if self.kind == Kind::Git {
+                self.git.text(&mut output[..written])
+            } else {
+                &output[..written]
+            };
+            all += text.len() as u64;
+            self.node.push(cx, text);
             is_cut = self.expands_too_much(cx, read);
             let is_broken = end == End::Broken || (step == 0 && written == 0);
             if end == End::Clean || is_broken || is_cut {
-                (self.state, self.is_broken) = (State::Over, is_broken);
+                let goes_on = self.kind == Kind::Git && end == End::Clean && !is_cut && self.git.end();
+                if goes_on {
+                    // Objects are texts of their own.
+                    self.node.push(cx, b"\n");
+                    all += 1;
+                }
+                self.state = if goes_on { State::Header(Vec::new()) } else { State::Over };
+                is_lost = is_broken;
                 break;
             }
             if read == bytes.len() && written < OUTPUT {
@@ -239,10 +268,21 @@ impl Pack {
         self.map.add_lump(all, read as u64);
         self.translate(&mut cx.found[seen..]);
         if is_cut {
-            see_opaque(cx, self.kind, Cap::Ratio);
+            see_opaque(cx, self.kind, self.taken, Cap::Ratio);
+        }
+        if is_lost {
+            self.breaks(cx);
         }
         self.map.forget(self.node.progress().cleared_to);
         read
+    }
+
+    /// Gives up. A magic may have been chance; an object of a Git pack is not, so what follows is told to be unread.
+    fn breaks(&mut self, cx: &mut Cx<'_>) {
+        (self.state, self.is_broken) = (State::Over, true);
+        if self.git.is_sure() {
+            see_opaque(cx, self.kind, self.taken, Cap::Method);
+        }
     }
 
     fn expands_too_much(&self, cx: &Cx<'_>, read: usize) -> bool {
@@ -258,9 +298,9 @@ impl Pack {
     }
 }
 
-fn see_opaque(cx: &mut Cx<'_>, kind: Kind, cap: Cap) {
+fn see_opaque(cx: &mut Cx<'_>, kind: Kind, start: u64, cap: Cap) {
     let view = ViewPath::default().behind(kind.step());
-    cx.found.push(Sighting { event: Event::Opaque { start: 0, cap }, view, text: None });
+    cx.found.push(Sighting { event: Event::Opaque { start, cap }, view, text: None });
 }
 
 /// Whether a stream goes on, or how it ended.

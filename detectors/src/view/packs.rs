@@ -68,20 +68,23 @@ impl Packs {
     fn search(&mut self, cx: &mut Cx<'_>, input: &Input<'_>, told: &mut bool) {
         let from = self.cursor.saturating_sub(MAGIC - 1).max(input.bytes.start());
         let mut at = from;
-        while let Some(special) = input.marks.next_special(at, input.bytes) {
-            at = special + 1;
-            let kind = Kind::of(&input.bytes.text(special, special + MAGIC));
+        while let Some(place) = input.marks.next_telling(at, input.bytes) {
+            at = place + 1;
+            if !input.bytes.get(place).is_some_and(Kind::may_begin) {
+                continue;
+            }
+            let kind = Kind::of(&input.bytes.text(place, place + MAGIC));
             // What was complete before the cursor was seen then.
-            let is_new = special + MAGIC > self.cursor;
+            let is_new = place + MAGIC > self.cursor;
             let Some(kind) = kind.filter(|_| is_new) else { continue };
-            if cx.may_open(input.depth, special, told) {
+            if cx.may_open(input.depth, place, told) {
                 let seen = cx.found.len();
                 if let Some(pack) = Pack::open(cx, kind, input.depth + 1) {
-                    self.open = Some(Box::new((special, pack)));
-                    self.cursor = special;
+                    self.open = Some(Box::new((place, pack)));
+                    self.cursor = place;
                     return;
                 }
-                translate(cx, seen, special);
+                translate(cx, seen, place);
             }
         }
         self.cursor = self.end;

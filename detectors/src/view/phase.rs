@@ -97,12 +97,17 @@ const SEXTETS: [u8; 256] = {
 };
 
 fn base64(chars: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(chars.len() / 4 * 3 + 3);
-    for group in chars.chunks(4) {
-        let bits = group.iter().fold(0u32, |bits, char| bits << 6 | u32::from(SEXTETS[usize::from(*char)]));
-        let [_, decoded @ ..] = (bits << (6 * (4 - group.len()))).to_be_bytes();
-        bytes.extend_from_slice(&decoded[..group.len() * 3 / 4]);
+    let bits = |group: &[u8]| {
+        group.iter().fold(0u32, |bits, char| bits << 6 | u32::from(SEXTETS[usize::from(*char)]))
+    };
+    let (groups, rest) = chars.as_chunks::<4>();
+    let mut bytes = vec![0; groups.len() * 3];
+    for (group, bytes) in groups.iter().zip(bytes.as_chunks_mut::<3>().0) {
+        let [_, decoded @ ..] = bits(group).to_be_bytes();
+        *bytes = decoded;
     }
+    let [_, decoded @ ..] = (bits(rest) << (6 * (4 - rest.len()))).to_be_bytes();
+    bytes.extend_from_slice(&decoded[..rest.len() * 3 / 4]);
     bytes
 }
 

@@ -6,10 +6,6 @@
 //!
 //! Invariant: what comes out depends on the run's characters alone, not on how many of them come at once.
 
-use std::sync::LazyLock;
-
-use memchr::memmem;
-
 use super::Cx;
 use super::escape::{ESCAPE_MAX, Parsed, parse};
 use super::gate::{PLAIN_MIN, WIDE_MIN};
@@ -18,12 +14,17 @@ use super::marks::is_base64;
 use super::node::{Input, least};
 use super::pack::Kind;
 use super::phase::{Batch, Coding, Magic, Phase, Place, sextet};
+use super::runs::has_full_byte;
 use crate::finding::Progress;
-use crate::stage::Lookup;
+use crate::stage::{Lookup, Marked, PairFlags};
 use crate::window::Bytes;
 
 /// Characters that are looked at together.
 const BATCH: usize = 4096;
+/// Characters of a run that is looked at without being opened.
+pub(super) const SHORT: usize = 256;
+/// Blocks of 64 that a batch has.
+const BLOCKS: usize = BATCH / 64;
 /// Characters that are kept for the next look: the longest run of bytes that decides whether something reads as text.
 const OVERLAP: usize = Coding::Hex.chars(WIDE_MIN);
 
@@ -46,26 +47,65 @@ pub(super) struct Run {
 
 /// How a compressed stream begins, encoded: as far as the characters are the same whatever follows.
 struct Opening {
-    finder: memmem::Finder<'static>,
+    text: &'static [u8],
     coding: Coding,
     kind: Kind,
 }
 
-static OPENINGS: LazyLock<[Opening; 9]> = LazyLock::new(|| {
-    let opening =
-        |text: &'static str, coding, kind| Opening { finder: memmem::Finder::new(text), coding, kind };
-    [
-        opening("H4sI", Coding::Base64, Kind::Gzip),
-        opening("KLUv/", Coding::Base64, Kind::Zstd),
-        opening("KLUv_", Coding::Base64, Kind::Zstd),
-        opening("UEsDB", Coding::Base64, Kind::Zip),
-        opening("1f8b08", Coding::Hex, Kind::Gzip),
-        opening("1F8B08", Coding::Hex, Kind::Gzip),
-        opening("28b52ffd", Coding::Hex, Kind::Zstd),
-        opening("28B52FFD", Coding::Hex, Kind::Zstd),
-        opening("504b0304", Coding::Hex, Kind::Zip),
-    ]
-});
+const fn opening(text: &'static [u8], coding: Coding, kind: Kind) -> Opening {
+    Opening { text, coding, kind }
+}
+
+static OPENINGS: [Opening; 9] = [
+    opening(b"H4sI", Coding::Base64, Kind::Gzip),
+    opening(b"KLUv/", Coding::Base64, Kind::Zstd),
+    opening(b"KLUv_", Coding::Base64, Kind::Zstd),
+    opening(b"UEsDB", Coding::Base64, Kind::Zip),
+    opening(b"1f8b08", Coding::Hex, Kind::Gzip),
+    opening(b"1F8B08", Coding::Hex, Kind::Gzip),
+    opening(b"28b52ffd", Coding::Hex, Kind::Zstd),
+    opening(b"28B52FFD", Coding::Hex, Kind::Zstd),
+    opening(b"504b0304", Coding::Hex, Kind::Zip),
+];
+
+/// Characters of the longest.
+const OPENING_MAX: usize = 8;
+
+/// Their first two characters, by a flag each, as far as there are flags.
+static OPENING_FLAGS: PairFlags = {
+    let mut flags = PairFlags { first: [0; 256], second: [0; 256] };
+    let mut at = 0;
+    while at < OPENINGS.len() {
+        let [first, second, ..] = OPENINGS[at].text else { panic!("an opening is longer") };
+        let flag = 1 << (*first % 5);
+        flags.first[*first as usize] |= flag;
+        flags.second[*second as usize] |= flag;
+        at += 1;
+    }
+    flags
+};
+
+/// Finds the openings that begin in `chars`, and are there as a whole.
+fn find_openings<const BLOCKS: usize>(
+    lookup: Lookup,
+    chars: &[u8],
+    mut found: impl FnMut(usize, &'static Opening),
+) {
+    let mut marked = [Marked::default(); BLOCKS];
+    let marked = &mut marked[..chars.len().div_ceil(64)];
+    lookup.pairs(&OPENING_FLAGS, chars, marked);
+    for (marked, base) in marked.iter().zip((0..).step_by(64)) {
+        let mut rest = marked.all;
+        while rest != 0 {
+            let at = base + rest.trailing_zeros() as usize;
+            rest &= rest - 1;
+            OPENINGS
+                .iter()
+                .filter(|opening| chars[at..].starts_with(opening.text))
+                .for_each(|one| found(at, one));
+        }
+    }
+}
 
 /// How a zlib stream begins, which is too little to look for anywhere but at a run's own start.
 const ZLIB: [[u8; 2]; 4] = [*b"eA", *b"eF", *b"eJ", *b"eN"];
@@ -165,11 +205,13 @@ impl Run {
 
     /// What stands at the cursor, where no character of the run does.
     fn gap(&mut self, input: &Input<'_>) -> Gap {
-        let text = input.bytes.text(self.cursor, self.cursor + ESCAPE_MAX as u64);
-        match text.first() {
+        match input.bytes.get(self.cursor) {
             Some(b'\r' | b'\n') => self.in_gap = true,
             Some(b' ' | b'\t') if self.in_gap => {}
-            Some(b'%' | b'\\' | b'&') => return self.escaped(&text, input.over),
+            Some(b'%' | b'\\' | b'&') => {
+                let text = input.bytes.text(self.cursor, self.cursor + ESCAPE_MAX as u64);
+                return self.escaped(&text, input.over);
+            }
             _ => return Gap::None,
         }
         Gap::Skip(1)
@@ -197,9 +239,9 @@ impl Run {
             return;
         }
         let lookup = cx.rules.lookup;
-        let planes = Planes::new(lookup, &self.chars);
-        let hexes = planes.has_hex().then(|| HexPlanes::new(lookup, &self.chars));
-        self.find_magics();
+        let planes = Planes::<BLOCKS>::new(lookup, &self.chars);
+        let hexes = planes.has_hex().then(|| HexPlanes::<BLOCKS>::new(lookup, &self.chars));
+        self.find_magics(lookup);
         let (map, magics) = (&self.map, &self.magics);
         let place = Place { start: &|at| map.start(at), end: &|at| map.end(at) };
         let mut batch =
@@ -218,20 +260,20 @@ impl Run {
     }
 
     /// Finds where compressed streams begin among the characters that came since the last look.
-    fn find_magics(&mut self) {
+    fn find_magics(&mut self, lookup: Lookup) {
         let known = usize::try_from(self.searched.saturating_sub(self.dropped)).unwrap_or(0);
         if self.searched == 0 && self.chars.len() >= 2 && ZLIB.contains(&[self.chars[0], self.chars[1]]) {
             self.magics.push(Magic { at: 0, length: 1, coding: Coding::Base64, kind: Kind::Zlib });
         }
-        for Opening { finder, coding, kind } in OPENINGS.iter() {
-            let length = finder.needle().len();
-            let from = known.saturating_sub(length - 1);
-            for at in finder.find_iter(&self.chars[from..]) {
-                let at = self.dropped + (from + at) as u64;
-                self.magics.push(Magic { at, length, coding: *coding, kind: *kind });
+        let from = known.saturating_sub(OPENING_MAX - 1);
+        let (dropped, magics) = (self.dropped, &mut self.magics);
+        find_openings::<BLOCKS>(lookup, &self.chars[from..], |at, Opening { text, coding, kind }| {
+            // What was there as a whole was found before.
+            if from + at + text.len() > known {
+                let at = dropped + (from + at) as u64;
+                magics.push(Magic { at, length: text.len(), coding: *coding, kind: *kind });
             }
-        }
-        self.magics.sort_unstable_by_key(|magic| magic.at);
+        });
         self.searched = self.dropped + self.chars.len() as u64;
     }
 
@@ -250,7 +292,49 @@ impl Run {
 }
 
 /// Flags of each character, one mask a flag for 64 of them.
-struct Planes(Vec<[u64; 8]>);
+struct Flagged<const BLOCKS: usize> {
+    planes: [[u64; 8]; BLOCKS],
+    count: usize,
+}
+
+impl<const BLOCKS: usize> Flagged<BLOCKS> {
+    fn new(lookup: Lookup, flags: &[u8; 256], chars: &[u8]) -> Self {
+        let mut all = Self { planes: [[0; 8]; BLOCKS], count: chars.len().div_ceil(64) };
+        lookup.planes(flags, chars, &mut all.planes[..all.count]);
+        all
+    }
+
+    /// Whether `count` ones stand in a row, from 15 to 64, in the masks that `word` makes of a block and the next one.
+    #[inline(always)]
+    fn has_run(&self, count: usize, word: impl Fn(&[u64; 8], &[u64; 8]) -> u64) -> bool {
+        let at = |block: usize| {
+            let next = self.planes.get(block + 1).unwrap_or(&[0; 8]);
+            self.planes.get(block).map_or(0, |planes| word(planes, next))
+        };
+        (0..self.count).any(|block| {
+            let middle = at(block);
+            // So many fill some byte of a mask.
+            has_full_byte(middle)
+                && (has_ones(middle, at(block + 1), count)
+                    || block.checked_sub(1).is_some_and(|before| has_ones(at(before), middle, count)))
+        })
+    }
+}
+
+/// Whether `count` ones stand in a row, at most 64, in two masks side by side.
+fn has_ones(first: u64, second: u64, count: usize) -> bool {
+    let mut both = u128::from(second) << 64 | u128::from(first);
+    let mut have = 1;
+    while have < count && both != 0 {
+        let more = have.min(count - have);
+        both &= both >> more;
+        have += more;
+    }
+    both != 0
+}
+
+/// What the characters of a run say of the bytes that they stand for.
+struct Planes<const BLOCKS: usize>(Flagged<BLOCKS>);
 
 /// The flags: where the byte that a character begins, or goes on with, would be text (from the space on, below 128), and
 /// where it would at least be below 128. The three bytes of a group begin in its first three characters.
@@ -311,41 +395,43 @@ const fn flags() -> [u8; 256] {
 
 static FLAGS: [u8; 256] = flags();
 
-impl Planes {
+impl<const BLOCKS: usize> Planes<BLOCKS> {
     fn new(lookup: Lookup, chars: &[u8]) -> Self {
-        let mut planes = vec![[0; 8]; chars.len().div_ceil(64)];
-        lookup.planes(&FLAGS, chars, &mut planes);
-        Self(planes)
+        Self(Flagged::new(lookup, &FLAGS, chars))
     }
 
     /// Whether text may come out at this alignment.
     fn base64_text(&self, at: u32) -> bool {
         let shifted = |by: u32| FOURTHS.rotate_left(at + by);
-        let last = |block: usize| self.0.get(block).map_or(0, |planes| planes[LAST_TEXT]);
-        let words = |text: bool| {
-            self.0.iter().enumerate().map(move |(block, planes)| {
-                let (first, second) =
-                    if text { (FIRST_TEXT, SECOND_TEXT) } else { (FIRST_ASCII, SECOND_ASCII) };
-                let mut third = planes[THIRD_ASCII];
-                if text {
-                    third &= planes[THIRD_TEXT] | planes[LAST_TEXT] >> 1 | last(block + 1) << 63;
-                }
-                // The fourth character of a group belongs to the third byte.
-                planes[first] & shifted(0) | planes[second] & shifted(1) | third & shifted(2) | shifted(3)
-            })
+        let (zeroth, first, second, third) = (shifted(0), shifted(1), shifted(2), shifted(3));
+        // The fourth character of a group belongs to the third byte. Of four in a row at least three say something.
+        let is_ascii = self.0.has_run(Coding::Base64.chars(PLAIN_MIN) - 1, |planes, _| {
+            planes[FIRST_ASCII] & zeroth | planes[SECOND_ASCII] & first | planes[THIRD_ASCII] & second | third
+        });
+        let text = |planes: &[u64; 8], next: &[u64; 8]| {
+            let last = planes[THIRD_TEXT] | planes[LAST_TEXT] >> 1 | next[LAST_TEXT] << 63;
+            planes[FIRST_TEXT] & zeroth
+                | planes[SECOND_TEXT] & first
+                | planes[THIRD_ASCII] & last & second
+                | third
         };
-        // Of four characters in a row at least three say something.
-        has_run(words(true), Coding::Base64.chars(PLAIN_MIN) - 1)
-            || has_run(words(false), Coding::Base64.chars(WIDE_MIN) - 1)
+        is_ascii
+            && (self.0.has_run(Coding::Base64.chars(PLAIN_MIN) - 1, text)
+                || self.0.has_run(Coding::Base64.chars(WIDE_MIN) - 1, |planes, _| {
+                    planes[FIRST_ASCII] & zeroth
+                        | planes[SECOND_ASCII] & first
+                        | planes[THIRD_ASCII] & second
+                        | third
+                }))
     }
 
     fn has_hex(&self) -> bool {
-        has_run(self.0.iter().map(|planes| planes[HEX]), Coding::Hex.chars(PLAIN_MIN) - 1)
+        self.0.has_run(Coding::Hex.chars(PLAIN_MIN) - 1, |planes, _| planes[HEX])
     }
 }
 
 /// Flags of hex digits: of all, and of those that the first half of a byte is if it is text, or below 128.
-struct HexPlanes(Vec<[u64; 8]>);
+struct HexPlanes<const BLOCKS: usize>(Flagged<BLOCKS>);
 
 const DIGIT: usize = 0;
 const HIGH_TEXT: usize = 1;
@@ -371,58 +457,36 @@ const fn hex_flags() -> [u8; 256] {
 
 static HEX_FLAGS: [u8; 256] = hex_flags();
 
-impl HexPlanes {
+impl<const BLOCKS: usize> HexPlanes<BLOCKS> {
     fn new(lookup: Lookup, chars: &[u8]) -> Self {
-        let mut planes = vec![[0; 8]; chars.len().div_ceil(64)];
-        lookup.planes(&HEX_FLAGS, chars, &mut planes);
-        Self(planes)
+        Self(Flagged::new(lookup, &HEX_FLAGS, chars))
     }
 
     /// Whether text may come out at this alignment.
     fn text(&self, at: u32) -> bool {
         let high = SECONDS.rotate_left(at);
-        let words =
-            |flag: usize| self.0.iter().map(move |planes| planes[flag] & high | planes[DIGIT] & !high);
-        has_run(words(HIGH_TEXT), Coding::Hex.chars(PLAIN_MIN))
-            || has_run(words(HIGH_ASCII), Coding::Hex.chars(WIDE_MIN))
+        let has_run = |flag: usize, count: usize| {
+            self.0.has_run(count, |planes, _| planes[flag] & high | planes[DIGIT] & !high)
+        };
+        has_run(HIGH_TEXT, Coding::Hex.chars(PLAIN_MIN)) || has_run(HIGH_ASCII, Coding::Hex.chars(WIDE_MIN))
     }
 }
 
-/// Whether a run of just these characters holds nothing to look at.
+/// Whether a run of just these characters, at most [`SHORT`], holds nothing to look at.
 pub(super) fn is_idle(lookup: Lookup, chars: &[u8]) -> bool {
-    let planes = Planes::new(lookup, chars);
-    let has_hex = planes.has_hex();
+    const BLOCKS: usize = SHORT / 64;
+    let planes = Planes::<BLOCKS>::new(lookup, chars);
     let may_be_text = (0..4).any(|at| planes.base64_text(at))
-        || (has_hex && {
-            let planes = HexPlanes::new(lookup, chars);
+        || (planes.has_hex() && {
+            let planes = HexPlanes::<BLOCKS>::new(lookup, chars);
             (0..2).any(|at| planes.text(at))
         });
-    let opens = |one: &Opening| one.finder.find(chars).is_some();
-    !may_be_text
-        && !chars.first_chunk().is_some_and(|first| ZLIB.contains(first))
-        && !OPENINGS.iter().any(opens)
+    let mut opens = chars.first_chunk().is_some_and(|first| ZLIB.contains(first));
+    find_openings::<BLOCKS>(lookup, chars, |_, _| opens = true);
+    !may_be_text && !opens
 }
 
 /// Whether a run may go on behind this byte, which is not of its alphabet.
 pub(super) const fn may_be_gap(byte: u8) -> bool {
     matches!(byte, b'\r' | b'\n' | b'%' | b'\\' | b'&')
-}
-
-/// Whether `count` ones stand in a row, at most 64.
-fn has_run(words: impl Iterator<Item = u64>, count: usize) -> bool {
-    let mut before = 0u64;
-    for word in words {
-        let mut both = u128::from(word) << 64 | u128::from(before);
-        let mut have = 1;
-        while have < count && both != 0 {
-            let more = have.min(count - have);
-            both &= both >> more;
-            have += more;
-        }
-        if both != 0 {
-            return true;
-        }
-        before = word;
-    }
-    false
 }

@@ -6,15 +6,12 @@
 use super::Cx;
 use super::marks::{Marks, is_base64};
 use super::node::Input;
-use super::run::{Run, is_idle, may_be_gap};
+use super::run::{Run, SHORT, is_idle, may_be_gap};
 use crate::finding::Progress;
 use crate::window::Bytes;
 
 /// Characters of the shortest run that is decoded.
 pub(super) const RUN_MIN: u64 = 20;
-
-/// Characters of a run that is looked at without being opened.
-const SHORT: u64 = 256;
 
 /// See the module.
 pub(super) struct Runs {
@@ -44,11 +41,6 @@ impl Runs {
 
     pub(super) fn memory_usage(&self) -> usize {
         self.open.as_ref().map_or(0, |run| run.memory_usage())
-    }
-
-    /// Whether a run in the chunk is long enough.
-    pub(super) fn would_open(&mut self, marks: &Marks, bytes: Bytes<'_>) -> bool {
-        self.find(marks, bytes).is_some()
     }
 
     pub(super) fn push(&mut self, cx: &mut Cx<'_>, input: &Input<'_>, told: &mut bool) {
@@ -82,7 +74,7 @@ impl Runs {
 
     /// The start of the next run that is long enough. Without one, notes how long the last is.
     fn find(&mut self, marks: &Marks, bytes: Bytes<'_>) -> Option<u64> {
-        let (masks, base) = marks.alphabet();
+        let (blocks, base) = marks.blocks();
         // What turned out to be no gap of a run may lie before the chunk.
         for at in self.cursor..base {
             self.length = if bytes.get(at).is_some_and(is_base64) { self.length + 1 } else { 0 };
@@ -90,15 +82,20 @@ impl Runs {
         let from = self.cursor.max(base) - base;
         let mut length = self.length;
         let first = usize::try_from(from / 64).unwrap_or(usize::MAX);
-        for (block, &mask) in masks.iter().enumerate().skip(first) {
+        for (block, marked) in blocks.iter().enumerate().skip(first) {
             let start = base + block as u64 * 64;
             let skipped = if block == first { from % 64 } else { 0 };
-            let width = (marks.end() - start).min(64) - skipped;
-            let mask = mask >> skipped;
+            let mask = marked.alone >> skipped;
             let leading = u64::from(mask.trailing_ones());
             if length + leading >= RUN_MIN {
                 return Some(start + skipped - length);
             }
+            // Twenty in a row fill some byte of a mask.
+            if skipped == 0 && block + 1 < blocks.len() && !has_full_byte(mask) {
+                length = u64::from(mask.leading_ones());
+                continue;
+            }
+            let width = (marks.end() - start).min(64) - skipped;
             if leading == width {
                 length += leading;
                 continue;
@@ -116,9 +113,16 @@ impl Runs {
 /// The end of the run at `start`, if it is short, ends in the chunk, and holds nothing to look at: most runs do.
 fn pass_idle(cx: &Cx<'_>, input: &Input<'_>, start: u64) -> Option<u64> {
     let end = input.marks.run_end(start, input.bytes);
-    let after = input.bytes.get(end)?;
-    let is_short = end - start <= SHORT;
-    (is_short && !may_be_gap(after) && is_idle(cx.rules.lookup, &input.bytes.text(start, end))).then_some(end)
+    let is_over = input.bytes.get(end).map_or(input.over, |after| !may_be_gap(after));
+    let is_short = end - start <= SHORT as u64;
+    (is_short && is_over && is_idle(cx.rules.lookup, &input.bytes.text(start, end))).then_some(end)
+}
+
+/// Whether some byte of a mask is all ones.
+pub(super) const fn has_full_byte(mask: u64) -> bool {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    const TOPS: u64 = 0x8080_8080_8080_8080;
+    (!mask).wrapping_sub(ONES) & mask & TOPS != 0
 }
 
 /// Where the first twenty ones in a row begin.

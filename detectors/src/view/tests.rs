@@ -38,12 +38,14 @@ fn seen(rules: &RuleSet, body: &[u8], sighting: &Sighting) -> (String, String, u
             let at = |offset: u64| usize::try_from(offset).expect("it lies in the body");
             let text = sighting.text.as_deref().unwrap_or_else(|| &body[at(found.start)..at(found.end)]);
             let text = String::from_utf8_lossy(text).into_owned();
-            // Where a compressed stream was cut shows in where its content is placed.
-            let packed = ["gzip", "zlib", "zstd", "zip"].iter().any(|step| view.contains(step));
+            // Where a compressed stream was cut shows in where its content is placed, and what events make up may begin in
+            // what has left.
+            let packed =
+                ["gzip", "zlib", "zstd", "zip", "git", "events"].iter().any(|step| view.contains(step));
             let found = if packed { crate::Finding { start: 0, end: 0, ..found } } else { found };
             (view, rules.id(found.rule).to_owned(), found.start, found.end, text)
         }
-        Event::Opaque { start, cap } => (view, format!("{cap:?}"), start, 0, String::new()),
+        Event::Opaque { cap, .. } => (view, format!("{cap:?}"), 0, 0, String::new()),
         other => (view, format!("{other:?}"), 0, 0, String::new()),
     }
 }
@@ -130,6 +132,118 @@ fn base64(bytes: &[u8]) -> String {
 fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut coder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
     coder.write_all(bytes).and_then(|()| coder.finish()).expect("memory takes it")
+}
+
+/// A pack of blobs, and of a delta that inserts the last of them in two parts.
+fn git_pack(blobs: &[&[u8]]) -> Vec<u8> {
+    let count = u32::try_from(blobs.len()).expect("few");
+    let mut pack = [&b"PACK\0\0\0\x02"[..], &count.to_be_bytes()].concat();
+    let mut object = |kind: u8, size: usize, base: &[u8], content: &[u8]| {
+        let (low, high) = (u8::try_from(size & 15).expect("four bits"), size >> 4);
+        pack.push(kind << 4 | low | 0x80);
+        pack.extend([
+            u8::try_from(high & 127).expect("seven bits") | 0x80,
+            u8::try_from(high >> 7).expect("small"),
+        ]);
+        pack.extend_from_slice(base);
+        let mut coder = flate2::write::ZlibEncoder::new(&mut pack, flate2::Compression::default());
+        coder.write_all(content).and_then(|()| coder.finish()).expect("memory takes it");
+    };
+    let (last, others) = blobs.split_last().expect("a blob");
+    for blob in others {
+        object(3, blob.len(), b"", blob);
+    }
+    let insert = |text: &[u8]| [&[u8::try_from(text.len()).expect("short")], text].concat();
+    let inserts: Vec<u8> = last.chunks(100).flat_map(insert).collect();
+    let delta = [&[0x90, 1, 0x80, 0x10][..], &[0x91, 5, 9], &inserts].concat();
+    object(7, delta.len(), &[0x5a; 20], &delta);
+    pack.extend([7; 20]);
+    pack
+}
+
+fn events(texts: &[&str]) -> String {
+    let event = |text: &&str| {
+        format!(
+            "event: delta\ndata: {{\"type\":\"d\",\"index\":0,\"delta\":{{\"type\":\"t\",\"text\":\"{text}\"}}}}\n\n"
+        )
+    };
+    texts.iter().map(event).collect()
+}
+
+#[test]
+fn the_deltas_of_events_are_joined() {
+    let rules = rules();
+    for split in 1..PAT.len() {
+        let (front, back) = PAT.split_at(split);
+        for body in [
+            events(&["it is ", front, back, ". So"]),
+            format!(
+                "data: {{\"text\":\"{front}\"}}\n\ndata: {{\"x\":[1,\"y\"], \"text\" : \"{back} \\\" \"}}\n\n"
+            ),
+        ] {
+            let found = scan_every_way(&rules, body.as_bytes());
+            let all: Vec<_> = found
+                .iter()
+                .map(|(view, id, .., text)| (view.as_str(), id.as_str(), text.as_str()))
+                .collect();
+            assert_eq!(all, [("events", "pat", PAT)], "{body}");
+        }
+    }
+    let letters: Vec<&str> = PAT.split("").filter(|letter| !letter.is_empty()).collect();
+    assert_eq!(scan_every_way(&rules, events(&letters).as_bytes()).len(), 1);
+    let whole = scan_every_way(&rules, events(&["it is ", PAT, ". So"]).as_bytes());
+    assert!(whole.iter().all(|(view, ..)| view.is_empty()) && whole.len() == 1, "{whole:?}");
+    let none = [
+        format!("data: {{\"id\":\"{}\"}}\n\ndata: {{\"id\":\"{}\"}}\n\n", &PAT[..9], &PAT[9..]),
+        format!("data:\n  text: \"{}\"\n  text: \"{}\"\n", &PAT[..9], &PAT[9..]),
+    ];
+    for body in none {
+        assert_eq!(scan_every_way(&rules, body.as_bytes()).len(), 0, "{body}");
+    }
+}
+
+#[test]
+fn events_are_held_for_what_is_evident_alone() {
+    let rules = rules();
+    for (text, is_held) in [("words", false), ("gh", false), ("ghp_ab", true)] {
+        let mut scanner =
+            ViewScanner::new(rules.clone(), Arc::new(Selection::all(&rules)), ViewLimits::default());
+        let progress = scanner.push(events(&[text]).as_bytes(), &mut Vec::new());
+        assert_eq!(progress.cleared_to < scanner.position(), is_held, "{text}");
+    }
+}
+
+#[test]
+fn what_cannot_be_undone_is_told_where_a_stream_begins_with_it() {
+    let rules = rules();
+    let xz = b"\xfd7zXZ\0\0\x04\xe6\xd6\xb4\x46";
+    let cases: [(Vec<u8>, &[&str]); 6] = [
+        (xz.to_vec(), &[" Method"]),
+        (b"age-encryption.org/v1\n-> X25519 ".to_vec(), &[" Method"]),
+        (gzip(xz), &["gzip Method"]),
+        (
+            base64(&[&b"-----BEGIN PGP MESSAGE-----\n\n"[..], &[b'A'; 80]].concat()).into_bytes(),
+            &["base64 Method"],
+        ),
+        ([b"in a program ", &xz[..]].concat(), &[]),
+        (b"7z and Rar! and BZh91".to_vec(), &[]),
+    ];
+    for (body, expected) in cases {
+        let seen = scan_every_way(&rules, &body);
+        let shown: Vec<String> = seen.iter().map(|(view, what, ..)| format!("{view} {what}")).collect();
+        assert_eq!(shown, expected, "{}", body.escape_ascii());
+    }
+}
+
+#[test]
+fn a_pack_that_breaks_is_told() {
+    let rules = rules();
+    let mut pack = git_pack(&[b"some text", b"and more of it"]);
+    let at = pack.len() - 30;
+    pack[at] ^= 0x55;
+    let seen = scan_every_way(&rules, &pack);
+    assert!(seen.iter().any(|(view, what, ..)| view == "git" && what == "Method"), "{seen:?}");
+    assert!(scan_every_way(&rules, b"PACK and PACKAGE and PACK\0\0\0\x01").is_empty());
 }
 
 #[test]
@@ -259,6 +373,9 @@ fn compressed_streams_are_inflated_where_they_stand() {
         ("gzip", glued),
         ("zstd", zstd.clone()),
         ("zip", zip(text.as_bytes())),
+        ("git", git_pack(&[text.as_bytes()])),
+        ("git", git_pack(&[b"a", &text.as_bytes()[..60], text.as_bytes()])),
+        ("git>base64", git_pack(&[base64(text.as_bytes()).as_bytes()])),
         ("gzip>gzip", gzip(&gzip(text.as_bytes()))),
         ("gzip>base64", gzip(base64(text.as_bytes()).as_bytes())),
         ("base64>zlib", base64(&zlib(text.as_bytes())).into_bytes()),
@@ -327,6 +444,28 @@ fn what_a_view_holds_holds_the_stream() {
 }
 
 #[test]
+fn many_escapes_beside_one_another_hide_nothing_and_hold_little() {
+    let rules = rules();
+    // Every other byte is an escape, and all of it is one run of base64 characters, so that nothing of it is decided.
+    let run = "a%62".repeat(800);
+    let body = format!("{run}.ghp%5F{} {run}", &PAT[4..]);
+    let seen = scan(&rules, body.as_bytes(), &[]);
+    assert!(
+        seen.iter().any(|(view, id, .., text)| view == "percent" && id == "pat" && text == PAT),
+        "{seen:?}"
+    );
+    // The names in a library's table of symbols.
+    let names = "SendNotifyMessageW\0__imp_SendNotifyMessageW\0".repeat(4000);
+    let mut scanner =
+        ViewScanner::new(rules.clone(), Arc::new(Selection::all(&rules)), ViewLimits::default());
+    for chunk in names.as_bytes().chunks(16 << 10) {
+        let progress = scanner.push(chunk, &mut Vec::new());
+        let held = scanner.position() - progress.cleared_to;
+        assert!(held <= 16 << 10, "{held} bytes are held at {}", scanner.position());
+    }
+}
+
+#[test]
 fn a_stream_at_rest_is_small() {
     let rules = rules();
     let selection = Arc::new(Selection::all(&rules));
@@ -355,7 +494,7 @@ fn pieces() -> impl Strategy<Value = Vec<u8>> {
         "p_",
         "AKIA",
     ]);
-    let dressed = (secret, 0usize..12).prop_map(|(secret, dress)| match dress {
+    let dressed = (secret, 0usize..14).prop_map(|(secret, dress)| match dress {
         0 => secret.bytes().flat_map(|byte| format!("%{byte:02X}").into_bytes()).collect(),
         1 => secret.bytes().flat_map(|byte| format!("\\u{byte:04x}").into_bytes()).collect(),
         2 => secret.replacen('p', "&#112;", 1).into_bytes(),
@@ -367,6 +506,8 @@ fn pieces() -> impl Strategy<Value = Vec<u8>> {
         8 => base64(&gzip(secret.as_bytes())).into_bytes(),
         9 => secret.replacen('A', "\u{200b}A", 2).into_bytes(),
         10 => secret.replacen('_', "%255f", 1).into_bytes(),
+        11 => events(&[&secret[..1], &secret[1..]]).into_bytes(),
+        12 => git_pack(&[b"text", secret.as_bytes()]),
         _ => secret.as_bytes().to_vec(),
     });
     let noise = prop::sample::select(vec![
@@ -390,6 +531,10 @@ fn pieces() -> impl Strategy<Value = Vec<u8>> {
         "\\\\n",
         "aGVsbG8gd29ybGQsIGhlbGxv",
         "0123456789abcdef0123",
+        "\ndata: {\"text\":\"",
+        "\"}\n\n",
+        "data:",
+        "PACK\0\0\0\x02",
     ]);
     let noise = noise.prop_map(|text| text.as_bytes().to_vec());
     prop::collection::vec(prop_oneof![noise, dressed], 0..12).prop_map(|pieces| pieces.concat())

@@ -35,6 +35,8 @@ struct Episode {
     map: Map,
     /// Bytes since the last escape, or since the last look whether the episode is over.
     quiet: u64,
+    /// Such bytes before it is looked at again.
+    patience: u64,
     /// What is still to be handed on.
     batch: Vec<u8>,
     /// The escape that it was opened for, while more has to come to say whether that matters. If it does not, there was
@@ -99,7 +101,7 @@ impl Text {
 
     /// Looks for the next escape that matters, and opens an episode there; returns whether there is one.
     fn search(&mut self, cx: &mut Cx<'_>, input: &Input<'_>, told: &mut bool) -> bool {
-        while let Some(at) = input.marks.next_special(self.cursor, input.bytes) {
+        while let Some(at) = self.next(input) {
             let verdict = match parse_at(input, at) {
                 Parsed::Plain => {
                     self.cursor = at + 1;
@@ -125,6 +127,17 @@ impl Text {
         false
     }
 
+    /// The next escape that may matter: right behind another one any may.
+    fn next(&self, input: &Input<'_>) -> Option<u64> {
+        let is_beside = self.last.is_some_and(|(_, end)| end == self.cursor)
+            && self.cursor >= input.bytes.start()
+            && input
+                .bytes
+                .get(self.cursor)
+                .is_some_and(|byte| may_begin(byte, input.bytes.get(self.cursor + 1)));
+        if is_beside { Some(self.cursor) } else { input.marks.next_telling(self.cursor, input.bytes) }
+    }
+
     fn pass(&mut self, at: u64, escape: &Escape) {
         self.cursor = at + escape.length as u64;
         let start = self.chain_start(at);
@@ -143,10 +156,15 @@ impl Text {
         let start = from(at).min(beside).min(run_start(input.bytes, at)).max(input.bytes.start());
         let back = cx.rules.reach.max(BACK) as u64;
         let before = input.bytes.text(start.saturating_sub(back), start);
-        let node = Node::new(cx.rules, cx.selection, input.depth + 1, start, &before);
+        let mut node = Node::new(cx.rules, cx.selection, input.depth + 1, start, &before);
         let undecided = (verdict == Matters::Unknown && input.spans.cover(at).is_none()).then_some(at);
+        if undecided.is_some() {
+            node.look_back();
+        }
         let map = Map::new(start, start);
-        self.episode = Some(Box::new(Episode { node, map, quiet: 0, batch: Vec::new(), undecided }));
+        let patience = patience(cx);
+        self.episode =
+            Some(Box::new(Episode { node, map, quiet: 0, patience, batch: Vec::new(), undecided }));
         self.cursor = start;
     }
 
@@ -158,19 +176,18 @@ impl Text {
         input: &Input<'_>,
         known: &[Known],
     ) -> bool {
-        let patience = cx.rules.look_behind.max(BACK) as u64;
         let goes_on = loop {
             if self.cursor == self.end {
                 break false;
             }
-            let special = input.marks.next_special(self.cursor, input.bytes).unwrap_or(self.end);
+            let special = input.marks.next_escape(self.cursor, input.bytes).unwrap_or(self.end);
             if episode.undecided.is_some_and(|at| at < special) {
                 // What followed shows that it is no escape.
                 self.cursor = episode.undecided.unwrap_or(special) + 1;
                 return true;
             }
             if self.cursor < special {
-                let to = special.min(self.cursor + patience - episode.quiet);
+                let to = special.min(self.cursor + episode.patience - episode.quiet);
                 episode.plain(input, self.cursor, to);
                 self.cursor = to;
             } else {
@@ -197,6 +214,7 @@ impl Text {
                             }
                         }
                         episode.escape(&escape);
+                        episode.patience = patience(cx);
                         self.pass(special, &escape);
                     }
                 }
@@ -204,12 +222,14 @@ impl Text {
             if episode.undecided.is_some() {
                 continue;
             }
-            if episode.quiet >= patience {
+            if episode.quiet >= episode.patience {
                 episode.hand_on(cx, known);
                 if episode.node.is_quiet() {
                     return true;
                 }
                 episode.quiet = 0;
+                // What lives so long may live longer.
+                episode.patience = (episode.patience * 2).clamp(patience(cx), patience(cx).max(BATCH as u64));
             } else if episode.batch.len() >= BATCH {
                 episode.hand_on(cx, known);
             }
@@ -233,7 +253,40 @@ impl Text {
         let back = |by: u64| beside.checked_sub(by).and_then(|at| input.bytes.get(at));
         let around =
             Around { before: [back(2), back(1)], last: input.bytes.get(after - 1), after: [next, third] };
-        if around.lets_matter(&cx.rules.seams, escape) { Matters::Yes } else { Matters::No }
+        match around.lets_matter(&cx.rules.seams, escape) {
+            // Of a run that several split too little is at hand.
+            Matters::Unknown if beside != at => Matters::Yes,
+            // A known value may be shorter than a run.
+            Matters::Unknown if cx.rules.known.len() > 0 => Matters::Yes,
+            Matters::Unknown => self.run_may_open(input, at, after),
+            told => told,
+        }
+    }
+
+    /// Whether a run may open that something unseen splits, which stands from `before` to `after`.
+    fn run_may_open(&self, input: &Input<'_>, before: u64, after: u64) -> Matters {
+        let mut length = 0;
+        let mut first = before;
+        while length < RUN_MIN
+            && first.checked_sub(1).and_then(|at| input.bytes.get(at)).is_some_and(is_base64)
+        {
+            (first, length) = (first - 1, length + 1);
+        }
+        if self.last.is_some_and(|(_, end)| end == first && end < before) {
+            // An escape before it may be part of it too.
+            return Matters::Yes;
+        }
+        for at in after.. {
+            match input.bytes.get(at) {
+                _ if length >= RUN_MIN => break,
+                None if input.over => return Matters::No,
+                None => return Matters::Unknown,
+                Some(byte) if is_base64(byte) => length += 1,
+                Some(byte) if may_begin(byte, input.bytes.get(at + 1)) => break,
+                Some(_) => return Matters::No,
+            }
+        }
+        Matters::Yes
     }
 }
 
@@ -246,16 +299,29 @@ struct Around {
 }
 
 impl Around {
-    fn lets_matter(&self, seams: &Seams, escape: &Escape) -> bool {
+    /// Whether the escape matters; that is unknown where it does if it splits a run.
+    fn lets_matter(&self, seams: &Seams, escape: &Escape) -> Matters {
         let [next, third] = self.after;
         let before_escape = next.is_some_and(|next| may_begin(next, third));
         let Some(&byte) = escape.text().first() else {
             // Of several side by side the last one tells.
-            return !before_escape && (self.joins(seams, None) || self.splits_a_run());
+            return match before_escape {
+                true => Matters::No,
+                false if self.joins(seams, None) => Matters::Yes,
+                false if self.splits_a_run() => Matters::Unknown,
+                false => Matters::No,
+            };
         };
-        if self.joins(seams, Some(byte)) {
-            return true;
+        if self.joins(seams, Some(byte)) || self.stands_for(seams, escape, byte, before_escape) {
+            Matters::Yes
+        } else {
+            Matters::No
         }
+    }
+
+    /// Whether an escape of `byte` matters wherever it stands, or by what is behind it.
+    fn stands_for(&self, seams: &Seams, escape: &Escape, byte: u8, before_escape: bool) -> bool {
+        let [next, third] = self.after;
         if escape.step == ViewStep::QuotedPrintable {
             // Links are full of `=41`; a part that is encoded this way has several side by side.
             return before_escape && next == Some(b'=');
@@ -284,18 +350,35 @@ impl Around {
     fn joins(&self, seams: &Seams, byte: Option<u8>) -> bool {
         let [first, second] = self.before;
         let [third, fourth] = self.after;
-        let text: Vec<u8> = [second, byte, third].into_iter().flatten().collect();
-        if !text.windows(2).any(|pair| seams.join(pair)) {
+        let (text, length) = gathered([second, byte, third]);
+        let text = &text[..length];
+        if !text.windows(2).any(|pair| seams.join(pair[0], pair[1])) {
             return false;
         }
         let is_escape = |byte: Option<u8>| byte.is_some_and(|byte| may_begin(byte, None));
-        let wide: Vec<u8> = [first, second, byte, third, fourth].into_iter().flatten().collect();
-        wide.windows(3).any(|three| seams.join(three))
+        let (wide, length) = gathered([first, second, byte, third, fourth]);
+        let mut threes = wide[..length].windows(3).filter_map(|three| three.first_chunk());
+        threes.any(|three| seams.join_three(three))
             || is_escape(first)
             || is_escape(fourth)
             || is_escape(third)
             || text.windows(2).any(|pair| seams.are_literal(pair[0], pair[1]))
     }
+}
+
+/// The bytes that there are, and how many.
+fn gathered<const N: usize>(bytes: [Option<u8>; N]) -> ([u8; N], usize) {
+    let (mut all, mut length) = ([0; N], 0);
+    for byte in bytes.into_iter().flatten() {
+        all[length] = byte;
+        length += 1;
+    }
+    (all, length)
+}
+
+/// Bytes without an escape after which an episode may be over.
+fn patience(cx: &Cx<'_>) -> u64 {
+    cx.rules.look_behind.max(BACK) as u64
 }
 
 fn parse_at(input: &Input<'_>, at: u64) -> Parsed {

@@ -4,7 +4,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use decant_config::{Config, ExchangeLog, Location, MatchAction, Problem, SecretSource, TokenSource};
+use decant_config::{Config, ExchangeLog, MatchAction, Problem, SecretSource, TokenSource};
 use ipnet::IpNet;
 use sha2::{Digest, Sha256};
 
@@ -13,6 +13,7 @@ use crate::exceptions::Exceptions;
 use crate::identity::{Bottle, BottleKey, Entry, IdentityTable};
 use crate::policy::{self, Policies, Policy};
 use crate::rules::Detectors;
+use crate::secrets;
 
 /// Everything a reload may change.
 pub(crate) struct RuleBook {
@@ -35,12 +36,17 @@ impl RuleBook {
     /// # Errors
     /// Every problem, each where it was written.
     pub(crate) fn compile(config: &Config) -> Result<Self, Vec<Problem>> {
-        let detectors = Detectors::compile(&config.detectors, budget::detectors(&config.limits))
+        let (secrets, unread) = match secrets::read(config) {
+            Ok(secrets) => (secrets, None),
+            // Without those that cannot be read, all other problems still show.
+            Err(problems) => (Vec::new(), Some(problems)),
+        };
+        let detectors = Detectors::compile(&config.detectors, &secrets, budget::detectors(&config.limits))
             .and_then(|detectors| Ok((policy::compile(config, &detectors)?, detectors)));
-        let ((policies, detectors), bottles) = match (refuse_unbuilt(config), detectors, bottles(config)) {
-            (Ok(()), Ok(compiled), Ok(bottles)) => (compiled, bottles),
-            (unbuilt, detectors, bottles) => {
-                let found = [unbuilt.err(), detectors.err(), bottles.err()];
+        let ((policies, detectors), bottles) = match (unread, detectors, bottles(config)) {
+            (None, Ok(compiled), Ok(bottles)) => (compiled, bottles),
+            (unread, detectors, bottles) => {
+                let found = [unread, detectors.err(), bottles.err()];
                 let mut problems: Vec<Problem> = found.into_iter().flatten().flatten().collect();
                 problems.sort();
                 return Err(problems);
@@ -86,18 +92,6 @@ impl RuleBook {
     pub(crate) fn policy_or_nothing(&self, bottle: &Bottle) -> Arc<Policy> {
         self.policy_of(bottle).unwrap_or(&self.nothing).clone()
     }
-}
-
-/// Refuses what the configuration knows and this version does not act on: a protection that silently is none would be
-/// worse than none.
-fn refuse_unbuilt(config: &Config) -> Result<(), Vec<Problem>> {
-    let secrets = config.secrets.iter().map(|one| ("`secrets` is", &one.at));
-    let problem = |(what, at): (&str, &Location)| Problem {
-        at: at.clone(),
-        message: format!("{what} not acted on by this version; remove it"),
-    };
-    let problems: Vec<Problem> = secrets.map(problem).collect();
-    if problems.is_empty() { Ok(()) } else { Err(problems) }
 }
 
 /// The configured rows of the identity table.

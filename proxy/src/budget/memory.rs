@@ -217,7 +217,11 @@ impl Memory {
         let windows = |bytes: u64| terms.capacity / (bytes + WINDOW_TABLES_BYTES);
         let rows = [
             ("budget".to_owned(), mib(self.budget), source.to_owned()),
-            ("shared".to_owned(), mib(self.shared), "rules, pools, the supervisor, slack".to_owned()),
+            (
+                "shared".to_owned(),
+                mib(self.shared),
+                "rules, known values, pools, the supervisor, slack".to_owned(),
+            ),
             ("kept for decoders".to_owned(), mib(terms.decoders), "more where others leave it".to_owned()),
             (
                 "kept for bottles".to_owned(),

@@ -37,6 +37,8 @@ pub(super) enum Command {
     Explain(ExplainArgs),
     /// Show what decided about a finding, and the narrowest exception to paste
     Finding(FindingArgs),
+    /// Print the canaries of a bottle, to put them where it may find them
+    Canary(CanaryArgs),
     /// Show, export or rotate the certificate authority
     Ca(CaArgs),
     /// Run a command behind the gateway: proxy and trust of every common tool set
@@ -51,6 +53,8 @@ pub(super) enum Command {
     Health(AdminArgs),
     /// Print the completion script of a shell
     Completions(CompletionsArgs),
+    /// Write the manual pages: one for the program, one for each command
+    Manual(ManualArgs),
 }
 
 #[derive(ClapArgs)]
@@ -131,6 +135,14 @@ pub(super) struct FindingArgs {
 }
 
 #[derive(ClapArgs)]
+pub(super) struct CanaryArgs {
+    #[command(flatten)]
+    pub(super) config: ConfigArgs,
+    /// The bottle's name
+    pub(super) bottle: String,
+}
+
+#[derive(ClapArgs)]
 pub(super) struct CaArgs {
     #[command(flatten)]
     pub(super) config: ConfigArgs,
@@ -206,6 +218,13 @@ pub(super) struct PresetsArgs {
 pub(super) struct ReferenceArgs {
     /// Show the keys whose path holds this, as in `limits` or `routes[].git` [default: the whole document, in Markdown]
     pub(super) key: Option<String>,
+}
+
+#[derive(ClapArgs)]
+pub(super) struct ManualArgs {
+    /// A folder that exists, as `/usr/local/share/man/man1`
+    #[arg(value_name = "DIR")]
+    pub(super) dir: PathBuf,
 }
 
 #[derive(ClapArgs)]

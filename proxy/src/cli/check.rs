@@ -35,10 +35,11 @@ pub(super) fn run(args: &CheckArgs) -> Result<Exit, Failure> {
         return Ok(Exit::Found);
     }
     println!(
-        "fine: {} bottles, {} policies, {} detectors, {} exceptions, {} tests",
+        "fine: {} bottles, {} policies, {} detectors, {} secrets, {} exceptions, {} tests",
         config.bottles.len(),
         config.policies.len(),
         config.detectors.list.len(),
+        config.secrets.len(),
         config.exceptions.len(),
         config.tests.len()
     );

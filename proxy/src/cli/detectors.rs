@@ -3,10 +3,12 @@
 use std::fmt::Write as _;
 
 use decant_config::{Config, DetectorSpec, Home, HostPattern, Name};
+use decant_detectors::{PART_BITS, PART_BYTES};
 
 use super::args::{ConfigArgs, ExplainArgs};
 use super::{Exit, Failure, load, print, printable};
 use crate::rules::Detectors;
+use crate::secrets;
 
 /// Lists every detector, one a line.
 pub(super) fn list(args: &ConfigArgs) -> Result<Exit, Failure> {
@@ -26,6 +28,9 @@ pub(super) fn list(args: &ConfigArgs) -> Result<Exit, Failure> {
 /// Explains one detector.
 pub(super) fn explain(args: &ExplainArgs) -> Result<Exit, Failure> {
     let config = load::config(&args.config)?;
+    if let Some(name) = secrets::name_of(&args.id) {
+        return secret(&config, name);
+    }
     let Some(spec) = config.detectors.list.iter().find(|spec| spec.id.as_str() == args.id) else {
         return Err(Failure::usage(format!(
             "no detector is called `{}`; `decant detectors` lists them",
@@ -35,10 +40,33 @@ pub(super) fn explain(args: &ExplainArgs) -> Result<Exit, Failure> {
     print(&explanation(&config, spec)?)
 }
 
+/// Explains a known value by its entry; of the value itself nothing is said.
+fn secret(config: &Config, name: &str) -> Result<Exit, Failure> {
+    let entry = name.split('/').next().unwrap_or(name);
+    let Some(secret) = config.secrets.iter().find(|secret| secret.name.as_str() == entry) else {
+        return Err(Failure::usage(format!("no secret is called `{}`", printable(entry))));
+    };
+    let to = Home { hosts: secret.hosts.clone(), surfaces: secret.surfaces.clone() };
+    let to = if secret.hosts.is_empty() { "nowhere".to_owned() } else { place(&to) };
+    let mut text = String::new();
+    line(&mut text, format_args!("secret:{name}: a known value, looked for in every request"));
+    line(&mut text, format_args!("defined      {}", secret.at));
+    line(&mut text, format_args!("action       block; no route, mode of matching or exception changes that"));
+    line(&mut text, format_args!("expected     {to}"));
+    line(
+        &mut text,
+        format_args!(
+            "found        as it is, reversed, in any case and encoding, with other characters between its own, and in \
+             parts of {PART_BYTES} bytes and {PART_BITS} bits or more"
+        ),
+    );
+    print(&text)
+}
+
 fn explanation(config: &Config, spec: &DetectorSpec) -> Result<String, Failure> {
     let limits = crate::budget::detectors(&config.limits);
     let detectors =
-        Detectors::compile(&config.detectors, limits).map_err(|problems| load::report(&problems))?;
+        Detectors::compile(&config.detectors, &[], limits).map_err(|problems| load::report(&problems))?;
     let mut text = String::new();
     line(&mut text, format_args!("{}: {}", spec.id, printable(&spec.description)));
     line(&mut text, format_args!("defined      {}", spec.at));
@@ -74,13 +102,15 @@ fn home(spec: &DetectorSpec) -> String {
     if spec.home.is_empty() {
         return "none: it acts everywhere".to_owned();
     }
-    let place = |home: &Home| {
-        let hosts: Vec<String> = home.hosts.iter().map(HostPattern::to_string).collect();
-        let surfaces: Vec<&str> = home.surfaces.iter().map(|surface| surface.as_str()).collect();
-        let surfaces = if surfaces.is_empty() { "every surface".to_owned() } else { surfaces.join(", ") };
-        format!("expected in {surfaces} with {}", hosts.join(", "))
-    };
+    let place = |home| format!("expected {}", place(home));
     spec.home.iter().map(place).collect::<Vec<_>>().join("\n             ")
+}
+
+fn place(home: &Home) -> String {
+    let hosts: Vec<String> = home.hosts.iter().map(HostPattern::to_string).collect();
+    let surfaces: Vec<&str> = home.surfaces.iter().map(|surface| surface.as_str()).collect();
+    let surfaces = if surfaces.is_empty() { "every surface".to_owned() } else { surfaces.join(", ") };
+    format!("in {surfaces} with {}", hosts.join(", "))
 }
 
 fn line(text: &mut String, line: std::fmt::Arguments<'_>) {

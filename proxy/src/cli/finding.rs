@@ -12,6 +12,7 @@ use super::args::FindingArgs;
 use super::{Exit, Failure, load, print, printable};
 use crate::audit::{self, FINDINGS_FILE};
 use crate::exceptions::today;
+use crate::secrets;
 
 /// How long a suggested exception holds, in seconds.
 const SUGGESTED_SECONDS: u64 = 30 * 86_400;
@@ -55,6 +56,13 @@ fn shown(finding: &Map<String, Value>, today: Date) -> String {
 
 /// The narrowest exception, to paste.
 fn exception(finding: &Map<String, Value>, today: Date) -> String {
+    let detector = finding.get("detector").and_then(Value::as_str).unwrap_or_default();
+    if let Some(name) = secrets::name_of(detector) {
+        return format!(
+            "\nno exception accepts a known value; if it may go there, name the host in `to` of the secret `{}`\n",
+            printable(name)
+        );
+    }
     let word = |key: &str| finding.get(key).and_then(Value::as_str).map(quoted);
     let id = finding.get("id").and_then(Value::as_str).unwrap_or_default();
     let until = Date::from_unix_seconds(today.end_unix_seconds() - 1 + SUGGESTED_SECONDS);

@@ -18,6 +18,7 @@ use crate::inspect::{
     self, BodyPlan, Coding, Counts, Direction, Hit, Inspector, Judge, Ruling, Trouble, Windows,
 };
 use crate::rules::Detectors;
+use crate::secrets;
 
 /// Bytes read from a file at once.
 const READ_BYTES: usize = 64 * 1024;
@@ -30,7 +31,10 @@ const SHOWN_SHARE: usize = 4;
 /// Runs the command: exit code 1 when something was found or could not be looked into.
 pub(super) fn run(args: &ScanArgs) -> Result<Exit, Failure> {
     let config = load::config(&args.config)?;
-    let detectors = Detectors::compile(&config.detectors, budget::detectors(&config.limits))
+    let detectors = secrets::read(&config)
+        .and_then(|secrets| {
+            Detectors::compile(&config.detectors, &secrets, budget::detectors(&config.limits))
+        })
         .map_err(|found| load::report(&found))?;
     let budget = Budget::new(&config.limits);
     let direction = match args.direction {
@@ -224,7 +228,8 @@ impl Judge for Report {
             offset: hit.place.offset,
             length: hit.length,
             view: hit.place.view.to_string(),
-            excerpt: value.map(excerpt).unwrap_or_default(),
+            // Of a known value not even the beginning is shown.
+            excerpt: value.filter(|_| !facts.is_secret).map(excerpt).unwrap_or_default(),
         });
         Ruling::Pass
     }

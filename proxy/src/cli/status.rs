@@ -64,6 +64,7 @@ struct Bottle {
     sources: Vec<String>,
     connections: usize,
     barred: Option<String>,
+    cut_off_seconds: Option<u64>,
 }
 
 /// A finding, as far as it is shown here.
@@ -134,9 +135,10 @@ impl Bottle {
     fn line(&self) -> String {
         let Self { name, origin, policy, mode, connections, .. } = self;
         let barred = self.barred.as_ref().map(|cause| format!(" barred={cause}")).unwrap_or_default();
+        let cut_off = self.cut_off_seconds.map(|left| format!(" cut_off={left}s")).unwrap_or_default();
         let sources = self.sources.join(",");
         format!(
-            "bottle       {name} {mode} policy={policy} from={sources} by={origin} connections={connections}{barred}"
+            "bottle       {name} {mode} policy={policy} from={sources} by={origin} connections={connections}{barred}{cut_off}"
         )
     }
 }

@@ -21,6 +21,7 @@ use crate::inspect::{
 };
 use crate::meaning::{Meaning, Scene};
 use crate::policy::{Head, HostVerdict, Policy, Route, Side, Verdict};
+use crate::secrets;
 use crate::target::{Host, Scheme, Target};
 
 /// Runs every test of `config`; what comes back are those that fail.
@@ -62,6 +63,12 @@ struct Finding {
     words: String,
 }
 
+impl Finding {
+    fn is_secret(&self) -> bool {
+        secrets::name_of(&self.detector).is_some()
+    }
+}
+
 impl Court {
     /// Why the test fails; `None` when it holds.
     fn failure(&self, config: &Config, test: &PolicyTest) -> Option<String> {
@@ -72,12 +79,14 @@ impl Court {
         let found = match (&test.expect, outcome) {
             (Expect::Allow, Outcome::Passes(_)) | (Expect::Policy, Outcome::Denied(_)) => return None,
             (Expect::Detector(id), Outcome::Found(list)) if finds(&list, id) => return None,
+            (Expect::Secret, Outcome::Found(list)) if list.iter().any(Finding::is_secret) => return None,
             (_, Outcome::Found(list)) => list.iter().map(|one| &*one.words).collect::<Vec<_>>().join(", "),
             (_, Outcome::Passes(words) | Outcome::Denied(words) | Outcome::Broken(words)) => words,
         };
         let wanted = match &test.expect {
             Expect::Allow => "this request must pass".to_owned(),
             Expect::Policy => "policy must refuse this request".to_owned(),
+            Expect::Secret => "a value of `secrets` must stop this request".to_owned(),
             Expect::Detector(id) => format!("`{id}` must stop this request"),
         };
         Some(format!("{}{wanted}, but {found}", titled(test)))

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use decant_config::Config;
+use decant_config::{Config, SecretFrom};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -15,6 +15,7 @@ use crate::app::{Gateway, Place, RuleBook, leave_room_for};
 use crate::handover::Handover;
 use crate::journal::Journal;
 use crate::probe::Probe;
+use crate::secrets::Canaries;
 use crate::telemetry;
 use crate::worker::api::Api;
 use crate::worker::{self, Serving};
@@ -47,6 +48,7 @@ pub(super) fn run(args: &RunArgs) -> Result<Exit, Failure> {
 /// in force, and what is wrong with the files.
 fn usable(source: &Source, handover: &Handover) -> Result<(Config, RuleBook, Option<String>), Failure> {
     let compiled = |config: Config| {
+        make_canaries(&config)?;
         let book = RuleBook::compile(&config).map_err(|problems| super::load::report(&problems))?;
         Ok((config, book))
     };
@@ -58,6 +60,16 @@ fn usable(source: &Source, handover: &Handover) -> Result<(Config, RuleBook, Opt
     // What is wrong now is what is told, also where the last one is of no use any more.
     let fallback = source.load_texts(&texts).and_then(compiled);
     fallback.map(|(config, book)| (config, book, Some(failure.message.clone()))).map_err(|_| failure)
+}
+
+/// Makes what canaries follow from, so that those that are looked for are those that are handed out.
+fn make_canaries(config: &Config) -> Result<(), Failure> {
+    if config.secrets.iter().all(|secret| secret.from != SecretFrom::Canary) {
+        return Ok(());
+    }
+    Canaries::make(&config.state_dir)
+        .map(drop)
+        .map_err(|error| Failure::internal(format!("state_dir: {error}")))
 }
 
 async fn serve(

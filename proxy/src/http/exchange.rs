@@ -75,6 +75,10 @@ pub(crate) async fn run(
     if !connection.gateway.requests.admit(&party.bottle.key) {
         return serve::refuse(connection, Some(&party.bottle), request, &too_often(connection, target));
     }
+    if let Some(refusal) = connection.gateway.cut_offs.refusal(&party.bottle.key) {
+        let refusal = refusal.host(target.host.to_string());
+        return serve::refuse(connection, Some(&party.bottle), request, &refusal);
+    }
     let memory = match admission::admit(connection, party, &request).await {
         Ok(memory) => memory,
         Err(refusal) => return serve::refuse(connection, Some(&party.bottle), request, &refusal),

@@ -168,6 +168,8 @@ pub(crate) struct Refusal {
     #[serde(skip_serializing_if = "Option::is_none")]
     hint: Option<String>,
     #[serde(skip)]
+    retry_after: u64,
+    #[serde(skip)]
     proxy_error: &'static str,
     #[serde(skip)]
     close: bool,
@@ -198,6 +200,8 @@ impl Refusal {
             limit: None,
             setting: None,
             hint: None,
+            // The usual rate is by the second.
+            retry_after: 1,
             proxy_error: reason.proxy_error(),
             close: false,
         }
@@ -235,6 +239,12 @@ impl Refusal {
     pub(crate) fn limit(mut self, limit: u64, setting: &'static str) -> Self {
         self.limit = Some(limit);
         self.setting = Some(setting);
+        self
+    }
+
+    /// When to ask again, in seconds.
+    pub(crate) fn retry_after(mut self, seconds: u64) -> Self {
+        self.retry_after = seconds;
         self
     }
 
@@ -307,8 +317,7 @@ impl Refusal {
             );
         }
         if self.code() == StatusCode::TOO_MANY_REQUESTS {
-            // The rate is by the second.
-            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(self.retry_after));
         }
         let length = response.body().len();
         response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(length));

@@ -41,11 +41,18 @@ pub(crate) async fn outer(stream: TcpStream, connection: Arc<Connection>) {
     let watching = presence.clone();
     let service = service_fn(move |request| {
         let (connection, due) = (connection.clone(), watching.answer_due());
-        async move { Ok::<_, Infallible>(outer_request(&connection, request).await.map(|body| due.with(body))) }
+        // Boxed, here and below: hyper sets aside room for one answer as long as a connection lives.
+        Box::pin(async move {
+            Ok::<_, Infallible>(outer_request(&connection, request).await.map(|body| due.with(body)))
+        })
     });
     let served = h1_builder(&gateway).serve_connection(TokioIo::new(stream), service).with_upgrades();
-    let served =
-        until_drained(served, drain, presence.begun(), http1::UpgradeableConnection::graceful_shutdown);
+    let served = until_drained(
+        Box::pin(served),
+        drain,
+        presence.begun(),
+        http1::UpgradeableConnection::graceful_shutdown,
+    );
     while_present(served, &presence, &gateway).await;
 }
 
@@ -77,17 +84,26 @@ where
         let served = h2_builder(&gateway).serve_connection(TokioIo::new(io), service);
         // HTTP/2 says which requests it has not seen.
         report(
-            until_drained(served, drain, std::future::ready(()), http2::Connection::graceful_shutdown).await,
+            until_drained(
+                Box::pin(served),
+                drain,
+                std::future::ready(()),
+                http2::Connection::graceful_shutdown,
+            )
+            .await,
         );
     } else {
         let (io, presence) = Watched::new(io, gateway.sockets.sizes().portions);
         let watching = presence.clone();
         let service = service_fn(move |request| {
             let (tunnel, due) = (tunnel.clone(), watching.answer_due());
-            async move { Ok::<_, Infallible>(inner_request(&tunnel, request).await.map(|body| due.with(body))) }
+            Box::pin(async move {
+                Ok::<_, Infallible>(inner_request(&tunnel, request).await.map(|body| due.with(body)))
+            })
         });
         let served = h1_builder(&gateway).serve_connection(TokioIo::new(io), service);
-        let served = until_drained(served, drain, presence.begun(), http1::Connection::graceful_shutdown);
+        let served =
+            until_drained(Box::pin(served), drain, presence.begun(), http1::Connection::graceful_shutdown);
         while_present(served, &presence, &gateway).await;
     }
 }
@@ -108,9 +124,9 @@ async fn while_present(
 const FIRST_REQUEST: Duration = Duration::from_secs(1);
 
 /// Drives a connection; once the worker drains and the first request of the connection is there (`begun`), asks it to
-/// finish what it has begun.
+/// finish what it has begun. Boxed: it is large, and every function that it is given to would keep room for it.
 async fn until_drained<C>(
-    connection: C,
+    mut connection: Pin<Box<C>>,
     mut drain: watch::Receiver<()>,
     begun: impl Future<Output = ()>,
     finish: fn(Pin<&mut C>),
@@ -118,7 +134,6 @@ async fn until_drained<C>(
 where
     C: Future,
 {
-    let mut connection = std::pin::pin!(connection);
     let due = async {
         // Told, or nobody is left who could tell.
         let _ = drain.changed().await;

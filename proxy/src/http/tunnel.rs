@@ -13,6 +13,7 @@ use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
+use tokio_rustls::server::TlsStream;
 
 use super::exchange::{self, Exchange, Party, ResponseBody};
 use super::presence::Watched;
@@ -60,8 +61,7 @@ pub(crate) async fn open(
         match upgrade.await {
             Ok(upgraded) => {
                 let allowed = Allowed::new(&connection, &party, &target, &intent);
-                // Boxed: opening a tunnel takes a large state, which would stay as long as the task.
-                let tunnel = Box::pin(run(upgraded, connection.clone(), party, target, intent));
+                let tunnel = run(upgraded, connection.clone(), party, target, intent);
                 let work = async {
                     tokio::select! {
                         () = tunnel => {}
@@ -115,6 +115,9 @@ fn decide(connection: &Connection, party: &Party, target: &Target) -> Intent {
     }
     match book.policy_or_nothing(&party.bottle).host(target) {
         HostVerdict::Passthrough(target, route) => {
+            if let Some(refusal) = connection.gateway.cut_offs.refusal(&party.bottle.key) {
+                return refused(refusal.host(target.host.to_string()));
+            }
             let exchange = Exchange::for_tunnel(connection, &party.bottle, &book, &target, &route);
             match exchange::scan_host(&exchange, &route) {
                 None => Intent::Splice(target, exchange),
@@ -190,10 +193,36 @@ impl Allowed {
     }
 }
 
+/// What is inside an opened tunnel.
+enum Inside {
+    Tls(Box<TlsStream<Prefixed<TcpStream>>>),
+    Plain(Prefixed<TcpStream>),
+}
+
 async fn run(upgraded: Upgraded, connection: Arc<Connection>, party: Party, target: Target, intent: Intent) {
+    // Boxed: opening a tunnel takes a large state, which is gone once it is open.
+    let opened = Box::pin(open_up(upgraded, connection, party, target, intent)).await;
+    match opened {
+        Some((Inside::Tls(stream), tunnel)) => {
+            let h2 = stream.get_ref().1.alpn_protocol() == Some(tls::ALPN_H2);
+            Box::pin(serve::inner(stream, tunnel, h2)).await;
+        }
+        Some((Inside::Plain(io), tunnel)) => Box::pin(serve::inner(io, tunnel, false)).await,
+        None => {}
+    }
+}
+
+/// Opens what can be opened; what passes on unopened has passed when this returns.
+async fn open_up(
+    upgraded: Upgraded,
+    connection: Arc<Connection>,
+    party: Party,
+    target: Target,
+    intent: Intent,
+) -> Option<(Inside, Arc<Tunnel>)> {
     let Ok(parts) = upgraded.downcast::<TokioIo<Watched<TcpStream>>>() else {
         tracing::error!("a tunnel's connection is not the one that was accepted");
-        return;
+        return None;
     };
     let opening = tls::read_opening(
         parts.io.into_inner().into_inner(),
@@ -206,15 +235,18 @@ async fn run(upgraded: Upgraded, connection: Arc<Connection>, party: Party, targ
             splice(hello, &target, &exchange).await;
         }
         (Ok(Opening::Tls(hello)), Intent::Open(refusal)) => {
-            open_tls(hello, connection, party, target, refusal.map(|refusal| *refusal)).await;
+            return open_tls(hello, connection, party, target, refusal.map(|refusal| *refusal)).await;
         }
-        (Ok(Opening::Http(io)), intent) => open_plain(io, connection, party, target, intent).await,
+        (Ok(Opening::Http(io)), intent) => {
+            return Some((Inside::Plain(io), open_plain(connection, party, target, intent)));
+        }
         (Ok(Opening::Silent(_) | Opening::Unknown(_)), _) => opaque(&connection, &party, &target),
         (Err(error), _) => {
             let target = shown(&connection, &target);
             tracing::info!(bottle = %party.bottle.key.name, target, %error, "a tunnel ended before its first request");
         }
     }
+    None
 }
 
 /// Neither TLS nor HTTP: nothing that could be looked into, and nothing to answer in.
@@ -229,14 +261,14 @@ fn shown(connection: &Connection, target: &Target) -> String {
     exchange::shown_authority(&connection.gateway.book(), target)
 }
 
-/// Ends the client's TLS and serves what is inside.
+/// Ends the client's TLS.
 async fn open_tls(
     hello: Hello<TcpStream>,
     connection: Arc<Connection>,
     party: Party,
     target: Target,
     refusal: Option<Refusal>,
-) {
+) -> Option<(Inside, Arc<Tunnel>)> {
     let gateway = connection.gateway.clone();
     let (name, refusal) = match hello.server_name() {
         Some(sni) if !target.is_served_as(&sni) => {
@@ -253,31 +285,25 @@ async fn open_tls(
         Err(error) => {
             let target = shown(&connection, &target);
             tracing::error!(target, %error, "no leaf certificate");
-            return;
+            return None;
         }
     };
     let (limit, buffer) = (gateway.budget.tls.handshake_timeout, gateway.sockets.sizes().tls);
     match tls::accept(hello, config, limit, buffer).await {
         Ok(stream) => {
-            let h2 = stream.get_ref().1.alpn_protocol() == Some(tls::ALPN_H2);
-            // Boxed: the connection's state is large, and the tunnel's task outlives its opening.
-            Box::pin(serve::inner(stream, Arc::new(Tunnel { connection, party, target, refusal }), h2)).await;
+            let tunnel = Tunnel { connection, party, target, refusal };
+            Some((Inside::Tls(Box::new(stream)), Arc::new(tunnel)))
         }
         Err(error) => {
             let target = shown(&connection, &target);
             tracing::warn!(bottle = %party.bottle.key.name, target, %error, "a tunnel ended in its handshake");
+            None
         }
     }
 }
 
 /// HTTP in clear inside a tunnel (`ws://` clients and undici's ProxyAgent do it): inspected like any other.
-async fn open_plain(
-    io: Prefixed<TcpStream>,
-    connection: Arc<Connection>,
-    party: Party,
-    target: Target,
-    intent: Intent,
-) {
+fn open_plain(connection: Arc<Connection>, party: Party, target: Target, intent: Intent) -> Arc<Tunnel> {
     let target = target.with_scheme(Scheme::Http);
     let refusal = match intent {
         Intent::Open(refusal) => refusal.map(|refusal| *refusal),
@@ -285,7 +311,7 @@ async fn open_plain(
             Some(Refusal::new(Reason::Authority, "a route that passes TLS through passes nothing else"))
         }
     };
-    serve::inner(io, Arc::new(Tunnel { connection, party, target, refusal }), false).await;
+    Arc::new(Tunnel { connection, party, target, refusal })
 }
 
 /// Passes bytes on unopened, if the ClientHello names the tunnel's target; counted as skipped.

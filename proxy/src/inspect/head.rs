@@ -1,7 +1,7 @@
 //! The head scan: method, URL, header fields, reason phrase and trailers, before any of them is sent on.
 //!
 //! Invariant: every byte of a head that a sender can choose is scanned as it came (names, whose case is lost here but may
-//! reach the other side, in both cases), and once more behind the encodings its surface is made of (percent-encoding in URLs, base64 in Basic credentials), and in
+//! reach the other side, in both cases and as rules spell them), and once more behind the encodings its surface is made of (percent-encoding in URLs, base64 in Basic credentials), and in
 //! every view that opens in it. An ordinary head costs one
 //! allocation.
 //!
@@ -148,11 +148,18 @@ impl HeadScan<'_> {
         Ok(())
     }
 
-    /// Scans a host's name. Its case is lost, so it is scanned in both.
+    /// Scans a host's name. Its case is lost, so it is scanned in both, and as rules spell it.
     pub(crate) fn host(&self, name: &str) -> Result<(), Blocked> {
         let mut desk = self.desk();
         self.part_of_url(name, &mut desk)?;
-        desk.scan(&self.case(Surface::Url, None), View::RAW, name.to_ascii_uppercase().as_bytes())
+        self.other_spellings(name, &self.case(Surface::Url, None), &mut desk)
+    }
+
+    /// Scans a text that has lost the case of its letters as it may have been spelled.
+    fn other_spellings(&self, text: &str, case: &Case<'_>, desk: &mut Desk) -> Result<(), Blocked> {
+        desk.scan_as_it_is(case, View::RAW, text.to_ascii_uppercase().as_bytes())?;
+        let spelled = self.rules.spellings(text.as_bytes());
+        spelled.iter().try_for_each(|text| desk.scan_as_it_is(case, View::RAW, text))
     }
 
     /// Scans a path by itself.
@@ -227,12 +234,13 @@ impl HeadScan<'_> {
         }
     }
 
-    /// Scans a field's name in both cases. HTTP/1 passes it on as the client spelt it, which is not to be seen here.
+    /// Scans a field's name in both cases and as rules spell it; behind its encodings it was seen with its value. HTTP/1
+    /// passes it on as the client spelt it, which is not to be seen here.
     fn name(&self, name: &HeaderName, surface: Surface, desk: &mut Desk) -> Result<(), Blocked> {
         let judge = CaseLost(self.judge);
         let case = Case { judge: &judge, ..self.case(surface, None) };
         desk.scan_as_it_is(&case, View::RAW, name.as_str().as_bytes())?;
-        desk.scan_as_it_is(&case, View::RAW, name.as_str().to_ascii_uppercase().as_bytes())
+        self.other_spellings(name.as_str(), &case, desk)
     }
 
     fn case<'c>(&'c self, surface: Surface, field: Option<&'c HeaderName>) -> Case<'c> {

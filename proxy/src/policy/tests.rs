@@ -30,7 +30,7 @@ type Case = (&'static str, &'static str, &'static str, &'static [(&'static str, 
 fn policy() -> Arc<Policy> {
     let config = decant_config::parse("test.yaml", TEXT, &Overrides::default())
         .unwrap_or_else(|problems| panic!("{problems}"));
-    let detectors = Detectors::compile(&config.detectors, BuildLimits::default()).unwrap();
+    let detectors = Detectors::compile(&config.detectors, &[], BuildLimits::default()).unwrap();
     compile(&config, &detectors).unwrap().get("main").unwrap().clone()
 }
 
@@ -130,7 +130,7 @@ fn an_expression_that_does_not_compile_is_reported_where_its_route_stands() {
     match decant_config::parse("test.yaml", &text, &Overrides::default()) {
         Err(problems) => assert!(problems.to_string().contains("test.yaml:")),
         Ok(config) => {
-            let detectors = Detectors::compile(&config.detectors, BuildLimits::default()).unwrap();
+            let detectors = Detectors::compile(&config.detectors, &[], BuildLimits::default()).unwrap();
             let problems = compile(&config, &detectors).unwrap_err();
             assert!(problems[0].to_string().starts_with("test.yaml:9:"), "{}", problems[0]);
             assert!(problems[0].message.contains("/x/("));

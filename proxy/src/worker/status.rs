@@ -22,7 +22,7 @@ pub(super) async fn get(State(api): State<Arc<Api>>) -> Json<GatewayStatus> {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         uptime_seconds: gateway.started.elapsed().as_secs(),
         proxy: gateway.proxy_address.to_string(),
-        detectors: gateway.book().detectors.rules.len(),
+        detectors: gateway.book().detectors.count(),
         resident_bytes: u64::try_from(crate::telemetry::resident_bytes().unwrap_or(0)).unwrap_or(0),
         connections: gateway.places.held_in_all(),
         exchanges: u64::try_from(gateway.metrics.exchanges_open.get()).unwrap_or(0),
@@ -52,6 +52,7 @@ pub(super) fn bottles(gateway: &Gateway) -> Vec<BottleRow> {
             labels: bottle.labels.clone(),
             connections: gateway.places.held(&key),
             barred: gateway.bars.of(&key),
+            cut_off_seconds: gateway.cut_offs.left(&key).map(|left| left.as_secs() + 1),
             name: key.name.to_string(),
             epoch: key.epoch,
         })

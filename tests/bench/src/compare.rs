@@ -131,7 +131,7 @@ async fn measure(row: &Row, version: Version, direct: &Side, sides: &[(Side, u64
             let measured = load::measure(row.load.divided(*divisor), side, version);
             match AssertUnwindSafe(measured).catch_unwind().await {
                 Ok(figures) => {
-                    so_far.push(figures.iter().zip(&base).map(|(figure, base)| figure - base).collect())
+                    so_far.push(figures.iter().zip(&base).map(|(figure, base)| figure - base).collect());
                 }
                 Err(_failed) => *rounds = None,
             }

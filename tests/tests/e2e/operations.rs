@@ -386,3 +386,21 @@ fn presets_and_completions_are_printed() {
         assert!(run(&["completions", shell]).stdout.contains("decant"), "{shell}");
     }
 }
+
+#[test]
+fn every_command_has_a_manual_page() {
+    let dir = TempDir::new().expect("a folder");
+    let written = run(&["manual", &dir.path().display().to_string()]);
+    assert_eq!(written.code, 0, "{written:?}");
+    let help = run(&["--help"]).stdout;
+    let commands = help.lines().filter_map(|line| line.strip_prefix("  ")?.split_whitespace().next());
+    let commands: Vec<_> =
+        commands.filter(|word| word.starts_with(|c: char| c.is_ascii_lowercase())).collect();
+    assert!(commands.contains(&"run") && commands.contains(&"manual"), "{help}");
+    for command in commands {
+        let page = fs::read_to_string(dir.path().join(format!("decant-{command}.1"))).expect(command);
+        assert!(page.contains(".SH SYNOPSIS") && page.contains(command), "{page}");
+    }
+    assert!(!dir.path().join("decant-worker.1").exists(), "nobody starts it by hand");
+    assert_eq!(run(&["manual", "/proc/nowhere"]).code, 70);
+}

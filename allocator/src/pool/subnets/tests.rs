@@ -87,6 +87,7 @@ fn bad_pools_are_refused_in_words() {
     let cases = [
         ("10.252.0.1/16", 24, "host bits"),
         ("8.8.0.0/16", 24, "not private"),
+        ("100.0.0.0/9", 24, "not private"),
         ("127.0.0.0/8", 24, "not private"),
         ("169.254.0.0/16", 24, "not private"),
         ("172.0.0.0/11", 24, "not private"),
@@ -103,6 +104,9 @@ fn bad_pools_are_refused_in_words() {
         assert!(problem.contains(words), "{block} {prefix}: {problem}");
     }
     assert!(SubnetPool::new(Vec::new(), 24, 0).is_err());
+    for block in ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10"] {
+        assert!(SubnetPool::new(vec![net(block)], 24, 0).is_ok(), "{block}");
+    }
     assert!(SubnetPool::new(vec![net("10.0.0.0/9"), net("10.0.0.0/16")], 24, 0).is_err());
 }
 

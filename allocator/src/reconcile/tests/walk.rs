@@ -217,8 +217,13 @@ async fn recovered(outside: &Outside, inside: &mut Inside, told: &Told) {
     assert_eq!(there, wanted, "the networks are those of the leases");
 }
 
+/// How many walks: `PROPTEST_CASES`, for a long run.
+fn cases() -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(48)
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(), ..ProptestConfig::default() })]
     #[test]
     fn nothing_acknowledged_is_lost_and_nothing_half_made_stays(actions in proptest::collection::vec(action(), 1..30)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");

@@ -172,6 +172,10 @@ pub(crate) struct State {
     pub(crate) inspection: Duration,
     /// How long it takes to stop a container.
     pub(crate) stopping: Duration,
+    /// Endpoints of containers that are gone: network and name. Nobody of the name can be attached there, and the network stays.
+    pub(crate) stale: Vec<(String, String)>,
+    /// It accepts and answers nothing.
+    pub(crate) hangs: bool,
     /// Lists answered with 500 from now on.
     pub(crate) broken_lists: usize,
     watchers: Vec<UnixStream>,
@@ -253,6 +257,9 @@ impl Engine {
     fn serve(&self, stream: UnixStream) {
         let mut reader = BufReader::new(stream.try_clone().expect("a stream can be shared"));
         let Some(request) = read_request(&mut reader) else { return };
+        while self.state().hangs {
+            std::thread::sleep(Duration::from_millis(20));
+        }
         let mut stream = stream;
         if request.path == "/events" {
             let head =
@@ -288,6 +295,7 @@ impl Engine {
             ("GET", ["containers", "json"]) => (200, Value::from(self.state().containers.clone())),
             ("GET", ["containers", id, "json"]) => self.inspect(id),
             ("POST", ["networks", "create"]) => return self.create(&request.body),
+            ("GET", ["networks", id]) => self.inspect_network(id),
             ("DELETE", ["networks", id]) => self.remove(id),
             ("POST", ["networks", id, "connect"]) => self.connect(id, &request.body),
             ("POST", ["networks", id, "disconnect"]) => self.disconnect(id, &request.body),
@@ -380,7 +388,7 @@ impl Engine {
         let attached = state.containers.iter().any(|one| {
             one["State"] == "running" && networks_of(one).values().any(|network| network["NetworkID"] == id)
         });
-        if attached {
+        if attached || state.stale.iter().any(|(network, _)| network == id) {
             let (status, words) = self.dialect.in_use;
             return (status, json!({"message": words}));
         }
@@ -395,6 +403,16 @@ impl Engine {
     fn connect(&self, id: &str, body: &Value) -> (u16, Value) {
         let mut state = self.state();
         let address = body["EndpointConfig"]["IPAMConfig"]["IPv4Address"].clone();
+        let named = state.containers.iter().find(|one| one["Id"] == body["Container"]);
+        let name = named
+            .and_then(|one| one["Names"][0].as_str())
+            .unwrap_or_default()
+            .trim_start_matches('/')
+            .to_owned();
+        if state.stale.contains(&(id.to_owned(), name.clone())) {
+            let message = format!("endpoint with name {name} already exists in network decant-x");
+            return (403, json!({"message": message}));
+        }
         let Some(one) = state.containers.iter_mut().find(|one| one["Id"] == body["Container"]) else {
             return (404, json!({"message": "No such container"}));
         };
@@ -404,12 +422,26 @@ impl Engine {
 
     fn disconnect(&self, id: &str, body: &Value) -> (u16, Value) {
         let mut state = self.state();
+        let bears = |one: &Value, name: &Value| {
+            one["Id"] == *name || one["Names"][0] == format!("/{}", name.as_str().unwrap_or_default())
+        };
+        if !state.containers.iter().any(|one| bears(one, &body["Container"])) {
+            state.stale.retain(|(network, name)| network != id || body["Container"] != *name);
+        }
         for one in state.containers.iter_mut().filter(|one| one["Id"] == body["Container"]) {
             if let Some(networks) = one["NetworkSettings"]["Networks"].as_object_mut() {
                 networks.remove(id);
             }
         }
         (200, Value::Null)
+    }
+
+    fn inspect_network(&self, id: &str) -> (u16, Value) {
+        let state = self.state();
+        let left = state.stale.iter().filter(|(network, _)| network == id);
+        let left: serde_json::Map<String, Value> =
+            left.map(|(_, name)| (format!("ep-{name}"), json!({"Name": name}))).collect();
+        (200, json!({"Id": id, "Containers": left}))
     }
 
     fn stop(&self, id: &str) -> (u16, Value) {

@@ -1,6 +1,6 @@
 //! Reads the entries of `secrets`, `exceptions` and `tests`.
 
-use crate::bottle::read::secret_source;
+use crate::bottle::read::secret_from;
 use crate::config::{Exception, Expect, PolicyTest, Secret, TestBody};
 use crate::detectors::Surface;
 use crate::host::{Host, HostPattern};
@@ -20,11 +20,18 @@ pub(crate) static SECRET: Section = Section {
         Row { key: "name", kind: "name", default: "required", words: "Its name, for operators alone." },
         Row {
             key: "from",
-            kind: "{env: NAME} or {file: PATH}",
+            kind: "{env: NAME}, {file: PATH}, {dir: PATH} or {canary: bottle}",
             default: "required",
-            words: "Where the value is kept.",
+            words: "Where the value is kept, without the newline at its end; `dir`: every file that is not hidden holds \
+                    one, named after the file; `canary`: one is made for each bottle.",
         },
-        Row { key: "to", kind: "map", default: "nowhere", words: "Where the value may go." },
+        Row {
+            key: "to",
+            kind: "map",
+            default: "nowhere",
+            words: "Where the value may go. A value is at least 12 bytes long and hard to guess (64 bits); a part of it \
+                    that is as long counts as the value.",
+        },
         BEFORE,
     ],
 };
@@ -99,9 +106,9 @@ pub(crate) static TEST: Section = Section {
         Row { key: "body_file", kind: "path", default: "none", words: "A file that holds its body." },
         Row {
             key: "expect",
-            kind: "allow | policy | a detector",
+            kind: "allow | policy | secret | a detector",
             default: "required",
-            words: "The verdict it must get: it passes, policy refuses it, or this detector blocks or redacts it. Modes do not count.",
+            words: "The verdict it must get: it passes, policy refuses it, a value of `secrets` may not go there, or this detector blocks or redacts it. Modes do not count.",
         },
         BEFORE,
     ],
@@ -110,7 +117,7 @@ pub(crate) static TEST: Section = Section {
 pub(super) fn secret(node: &Node, cx: &mut Cx) -> Option<Secret> {
     let map = Fields::open(node, &SECRET, cx)?;
     let name = map.required(cx, "name", identifier);
-    let from = map.required(cx, "from", secret_source);
+    let from = map.required(cx, "from", secret_from);
     let to = map.optional(cx, "to", to);
     map.optional(cx, "before", identifier);
     let (hosts, surfaces) = to.unwrap_or_default();
@@ -189,6 +196,7 @@ fn parse_expect(text: &str) -> Result<Expect, String> {
     match text {
         "allow" => Ok(Expect::Allow),
         "policy" => Ok(Expect::Policy),
+        "secret" => Ok(Expect::Secret),
         _ => Name::identifier(text).map(Expect::Detector),
     }
 }

@@ -1,4 +1,4 @@
-//! The kernel for x86-64: the one place of this crate with `unsafe`.
+//! The kernels for x86-64: the one place of this crate with `unsafe`.
 //!
 //! What makes it sound: the kernel is handed out only after the machine has said that it has the
 //! instructions, and memory is read through references to arrays of the full width.
@@ -6,17 +6,26 @@
 
 use std::arch::x86_64::*;
 
-use super::{HASHED, Kernel, Lookup, MASKS, PAIRS, PROBE, SETS, Tables, hash};
-use crate::stage::lookup::{ALONE, PairFlags};
+mod shuffle;
 
-/// Bytes that 64 places look at.
-const BLOCK: usize = 64 + PROBE - 1;
+use super::{BLOCK, Kernel, Lookup, PAIRS, SETS, Tables, hash_all};
+use crate::stage::lookup::{BEFORE, Marked, NEXT, PairFlags, SHARED};
+
+/// Every kernel, the fastest first, as far as this machine has the instructions.
+pub(super) fn kernels() -> [Option<Kernel>; 3] {
+    [avx512(), shuffle::avx512bw::kernel(), shuffle::avx2::kernel()]
+}
+
+/// As [`kernels`].
+pub(super) fn lookups() -> [Option<Lookup>; 3] {
+    [lookup(), shuffle::avx512bw::lookup(), shuffle::avx2::lookup()]
+}
 
 /// 64 places a step: a table of 128 entries in two registers. `None`
 /// if this machine has no AVX-512 VBMI.
-pub(super) fn avx512() -> Option<Kernel> {
+fn avx512() -> Option<Kernel> {
     let has = is_x86_feature_detected!("avx512bw") && is_x86_feature_detected!("avx512vbmi");
-    has.then_some(Kernel { name: "avx512", mark })
+    has.then_some(Kernel { name: "avx512vbmi", mark })
 }
 
 fn mark(tables: &Tables, text: &[u8], masks: &mut [u64]) {
@@ -31,13 +40,13 @@ fn mark(tables: &Tables, text: &[u8], masks: &mut [u64]) {
 }
 
 /// 64 bytes a step. `None` if this machine has no AVX-512 VBMI.
-pub(super) fn lookup() -> Option<Lookup> {
+fn lookup() -> Option<Lookup> {
     avx512().map(|_| Lookup { pairs, planes })
 }
 
-fn pairs(flags: &PairFlags, text: &[u8], paired: &mut [u64], alone: &mut [u64]) {
+fn pairs(flags: &PairFlags, text: &[u8], marked: &mut [Marked]) {
     // SAFETY: `lookup` alone hands this function out, after AVX-512 BW and VBMI have been found.
-    unsafe { pairs_by_64(flags, text, paired, alone) }
+    unsafe { pairs_by_64(flags, text, marked) }
 }
 
 fn planes(flags: &[u8; 256], text: &[u8], planes: &mut [[u64; 8]]) {
@@ -46,9 +55,11 @@ fn planes(flags: &[u8; 256], text: &[u8], planes: &mut [[u64; 8]]) {
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
-fn pairs_by_64(flags: &PairFlags, text: &[u8], paired: &mut [u64], alone: &mut [u64]) {
+fn pairs_by_64(flags: &PairFlags, text: &[u8], marked: &mut [Marked]) {
     let (first, second) = (by_byte(&flags.first), by_byte(&flags.second));
-    for ((index, paired), alone) in paired.iter_mut().enumerate().zip(alone) {
+    let test = |both, flags: u8| _mm512_test_epi8_mask(both, _mm512_set1_epi8(flags.cast_signed()));
+    let mut before = 1;
+    for (index, marked) in marked.iter_mut().enumerate() {
         let rest = text.get(index * 64..).unwrap_or_default();
         let mut padded = [0; 65];
         let block = match rest.first_chunk::<65>() {
@@ -59,17 +70,19 @@ fn pairs_by_64(flags: &PairFlags, text: &[u8], paired: &mut [u64], alone: &mut [
             }
         };
         let firsts = find(first, load(block));
-        let seconds = find(second, load(&block[1..]));
-        *alone = _mm512_movepi8_mask(firsts);
-        let any =
-            _mm512_and_si512(_mm512_and_si512(firsts, seconds), _mm512_set1_epi8((!ALONE).cast_signed()));
-        *paired = _mm512_test_epi8_mask(any, any);
+        let both = _mm512_and_si512(firsts, find(second, load(&block[1..])));
+        let (mut shared, mut next) = (test(both, SHARED), test(both, NEXT));
+        let mut alone = _mm512_movepi8_mask(firsts);
         if let (0..65, Some(last)) = (rest.len(), rest.last()) {
-            let known = if rest.len() < 64 { (1 << rest.len()) - 1 } else { u64::MAX };
-            let is_first = u64::from(flags.first[usize::from(*last)] & !ALONE != 0);
-            *alone &= known;
-            *paired = (*paired & known & !(1 << (rest.len() - 1))) | is_first << (rest.len() - 1);
+            let place = rest.len() - 1;
+            let known = u64::MAX >> (63 - place);
+            let flags = flags.first[usize::from(*last)];
+            let with = |mask: u64, flag: u8| mask & (known >> 1) | u64::from(flags & flag != 0) << place;
+            (shared, next, alone) = (with(shared, SHARED), with(next, NEXT), alone & known);
         }
+        let behind = test(both, BEFORE);
+        *marked = Marked { telling: shared | next & (behind << 1 | before), all: shared | next, alone };
+        before = behind >> 63;
     }
 }
 
@@ -106,8 +119,11 @@ fn by_byte(table: &[u8; 256]) -> [__m512i; 4] {
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
 fn find(table: [__m512i; 4], bytes: __m512i) -> __m512i {
     let below = _mm512_permutex2var_epi8(table[0], bytes, table[1]);
-    let above = _mm512_permutex2var_epi8(table[2], bytes, table[3]);
-    _mm512_mask_mov_epi8(below, _mm512_movepi8_mask(bytes), above)
+    match _mm512_movepi8_mask(bytes) {
+        // Most texts have no byte from 128 on.
+        0 => below,
+        high => _mm512_mask_mov_epi8(below, high, _mm512_permutex2var_epi8(table[2], bytes, table[3])),
+    }
 }
 
 /// What one position allows.
@@ -182,22 +198,6 @@ fn mark_classes(tables: &Tables, text: &[u8], masks: &mut [u64]) {
     }
 }
 
-/// The pairs of `text`, which zeros follow.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
-fn hash_all(text: &[u8], masks: usize) -> [u8; HASHED] {
-    assert!(masks <= MASKS, "a call has at most {MASKS} masks");
-    let mut hashed = [0; HASHED];
-    let text = &text[..text.len().min(HASHED)];
-    for ((&first, &second), hashed) in text.iter().zip(text.get(1..).unwrap_or_default()).zip(&mut hashed) {
-        *hashed = hash(first, second);
-    }
-    if let Some(&last) = text.last() {
-        hashed[text.len() - 1] = hash(last, 0);
-    }
-    hashed
-}
-
 /// The first 64 of `bytes`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
@@ -206,5 +206,3 @@ fn load(bytes: &[u8]) -> __m512i {
     // SAFETY: 64 bytes are readable there; the load needs no alignment.
     unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
 }
-
-const _: () = assert!(hash(0, 0) == 0, "zeros stand behind the text");

@@ -113,6 +113,9 @@ impl Exchange {
 
     fn detector_refusal(&self, hit: &Hit, facts: &Facts, value: Option<&[u8]>, unredacted: bool) -> Refusal {
         let place = &hit.place;
+        if facts.is_secret {
+            return self.secret_refusal(hit);
+        }
         let mut detail =
             format!("{} found in the {} {}", facts.id, place.direction.name(), place.surface.name());
         if let Some(fixed) = hit.fixed.filter(|_| unredacted) {
@@ -130,6 +133,39 @@ impl Exchange {
         refusal.hint("remove the value, or ask the operator for an exception")
     }
 
+    /// What a bottle reads of a known value: neither which, nor where, nor how much of it was there.
+    fn secret_refusal(&self, hit: &Hit) -> Refusal {
+        let place = &hit.place;
+        let mut refusal = Refusal::new(
+            Reason::Detector,
+            format!(
+                "the {} {} holds a value that may not go to this host",
+                place.direction.name(),
+                place.surface.part()
+            ),
+        );
+        refusal.direction = Some(place.direction.name());
+        refusal.surface = Some(place.surface.part());
+        // The host may be what holds it, in any disguise.
+        if !self.masks().host {
+            refusal = refusal.host(self.target.host.to_string());
+        }
+        refusal.hint("remove the value, or ask the operator where it may go")
+    }
+
+    /// Notes that the bottle hit a known value, once for each exchange.
+    fn note_secret(&self) {
+        if !self.enforces() || self.state().refusal.is_some() || !self.gateway.cut_offs.note(&self.bottle.key)
+        {
+            return;
+        }
+        self.gateway.metrics.cut_off(&self.bottle);
+        tracing::warn!(
+            bottle = %self.bottle.key.name,
+            "the bottle hit known values again and again and is cut off for limits.secret_cut_off"
+        );
+    }
+
     /// Writes the finding down; past the quota it is only counted.
     fn record(
         &self,
@@ -140,7 +176,11 @@ impl Exchange {
         exception: Option<&str>,
     ) -> std::io::Result<()> {
         let place = &hit.place;
-        self.gateway.metrics.findings.with_label_values(&[&*facts.id, place.direction.name(), action]).inc();
+        self.gateway
+            .metrics
+            .findings
+            .with_label_values(&[facts.family(), place.direction.name(), action])
+            .inc();
         if self.note_finding() > FINDINGS_WRITTEN_MAX || !self.gateway.audit.admit(&self.bottle.key) {
             self.gateway.metrics.log_dropped.with_label_values(&[FINDINGS_QUOTA]).inc();
             return Ok(());
@@ -187,12 +227,15 @@ impl Judge for Exchange {
         let fingerprint = || value.map(|value| self.gateway.audit.fingerprint(value));
         let (wanted, exception) = match scene.meaning(hit, exceptions::today(), fingerprint) {
             Meaning::Expected => {
-                let labels = [&*facts.id, hit.place.direction.name(), "expected"];
+                let labels = [facts.family(), hit.place.direction.name(), "expected"];
                 self.gateway.metrics.findings.with_label_values(&labels).inc();
                 return Ruling::Pass;
             }
             Meaning::Acts { action, exception } => (action, exception),
         };
+        if facts.is_secret {
+            self.note_secret();
+        }
         // Where a value cannot be overwritten in place, `redact` blocks.
         let unredacted = wanted == MatchAction::Redact && hit.fixed.is_some();
         let action = if unredacted { MatchAction::Block } else { wanted };

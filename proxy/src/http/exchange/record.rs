@@ -226,7 +226,7 @@ impl Exchange {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn masks(&self) -> Masks {
+    pub(super) fn masks(&self) -> Masks {
         *self.masks.get_or_init(|| Masks::of(&self.book, &self.target.host, &self.path))
     }
 

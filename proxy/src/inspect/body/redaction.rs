@@ -3,11 +3,11 @@
 //! The scan of what came goes on undisturbed, so every verdict on the body as it came stays. What leaves differs from it in
 //! the overwritten bytes alone, so a match that stands only in what leaves touches one of them. The echo, a second scan,
 //! finds those: it begins one longest match before the first overwritten byte, and ends where both scans have decided
-//! everything and see the same bytes behind them: from there on they would find the same. Invariant: nothing leaves
-//! that the echo has not cleared.
+//! everything and see the same bytes behind them, those included from which a view may open: from there on they would
+//! find the same. Invariant: nothing leaves that the echo has not cleared.
 //!
-//! Cost: a copy of the last bytes that left (at most one longest match) while a match may still have to be overwritten,
-//! and a second scan around each one that was.
+//! Cost: a copy of the last bytes that left (at most one longest match, or [`TAIL_MIN`]: encoded it is longer) while a
+//! match may still have to be overwritten, and a second scan around each one that was.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -23,6 +23,9 @@ use crate::inspect::verdict::{
     Blocked, Direction, Fixed, Judge, Ruling, Surface, Trouble, TroubleKind, View,
 };
 use crate::inspect::windows::Windows;
+
+/// Bytes of what left that are kept at least: a match of 680 bytes, six for each as `\u0041` has them.
+const TAIL_MIN: usize = 4 << 10;
 
 /// The redaction of one body.
 pub(super) struct Redaction {
@@ -45,7 +48,7 @@ impl Redaction {
             return None;
         }
         Some(Self {
-            tail: Tail::new(plan.rules.look_back()),
+            tail: Tail::new(plan.rules.look_back().max(TAIL_MIN)),
             rules: plan.rules.clone(),
             views: plan.limits.views,
             selection: plan.selection.clone(),
@@ -82,7 +85,7 @@ impl Redaction {
             echo.scan(piece, court)?;
             *budget = budget.saturating_sub(piece.len());
         }
-        if agreed && echo.has_faded(self.rules.reach()) {
+        if agreed && echo.has_faded(self.rules.reach_of_views()) {
             self.echo = None;
         }
         Ok(())

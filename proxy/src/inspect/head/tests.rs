@@ -128,6 +128,16 @@ fn secrets_in_names_and_across_a_name_and_its_value_are_seen_as_they_stand() {
     assert_eq!(request("GET", "/", &[(front, back)]), [""; 0], "a separator stands between them");
 }
 
+/// What a name is encoded in may be read without its case.
+#[test]
+fn names_are_scanned_behind_their_encodings() {
+    let hex: String = token().bytes().map(|byte| format!("{byte:02x}")).collect();
+    for name in [hex, percent(token())] {
+        let fields = headers(&[(&format!("x-{name}"), "1")]);
+        assert!(found_in(|head| head.trailers(&fields)).contains(&token().to_owned()), "{name}");
+    }
+}
+
 /// HTTP/1 passes names on as they were spelt, and labels of hosts are told to resolvers and origins.
 #[test]
 fn names_that_have_lost_their_case_are_scanned_in_both() {
