@@ -249,7 +249,9 @@ async fn a_far_origin_is_not_made_slow() {
         let took = started.elapsed();
         println!("{version:?}: {} MiB over {FAR:?} in {took:?}", FAR_BYTES / MIB);
         assert_eq!((received.bytes, received.end), (FAR_BYTES, End::Clean));
-        assert!(took < FAR_WITHIN, "{version:?}: {took:?}");
+        // Without optimisation it is the scan that takes long.
+        let within = FAR_WITHIN * if is_optimised() { 1 } else { 8 };
+        assert!(took < within, "{version:?}: {took:?}");
     }
 }
 
