@@ -61,7 +61,7 @@ limits! {
     h2_stream_window_bytes: bytes(u32) = 512 * KIB, in 16 * KIB, to 16 * MIB;
     /// HTTP/2: bytes that a peer may send on one connection before we read them; small windows end connections that
     /// carry many tiny frames.
-    h2_connection_window_bytes: bytes(u32) = 2 * MIB, in 64 * KIB, to 64 * MIB;
+    h2_connection_window_bytes: bytes(u32) = 8 * MIB, in 64 * KIB, to 64 * MIB;
     /// HTTP/2: streams open at once on a connection.
     h2_streams: count(u32) = 128, in 1, to 1024;
     /// HTTP/2: bytes of the largest frame we accept.

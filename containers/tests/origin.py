@@ -159,6 +159,7 @@ class ControlHandler(Handler):
 
 class Server(http.server.ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = 1024
     context = None
 
     def finish_request(self, request, client_address):

@@ -211,7 +211,7 @@ pub(crate) fn sockets(
         tight: Sizes::of(limits),
         ample: Sizes::of(unlowered),
         narrow: Windows::of(limits),
-        wide: Windows::of(unlowered),
+        wide: Windows::wide(unlowered),
         receive_bytes: limits.socket_receive_bytes,
         admission: admission.clone(),
     }

@@ -179,9 +179,10 @@ impl<B: RequestBody> Upstreams<B> {
             }
         };
         let speaks_h2 = stream.speaks_h2();
+        let first = dialling.is_first();
         let socket = Socket::new(stream, dialling.place());
         let connected = if speaks_h2 {
-            Http2::open(socket, &self.http2, &key.bottle).await.map(Connected::Http2)
+            Http2::open(socket, &self.http2, &key.bottle, first).await.map(Connected::Http2)
         } else {
             Http1::open(socket, &self.http1).await.map(Connected::Http1)
         };

@@ -24,8 +24,9 @@ pub const LIMIT: u64 = 64 * MIB;
 /// Time between two looks at the gateway's memory.
 pub const SAMPLE: Duration = Duration::from_millis(250);
 
-/// Longest wait for reservations to come back.
-const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(30);
+/// Longest wait for reservations to come back: connections to origins are kept for half a minute, and their windows with
+/// them.
+const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(60);
 
 /// The bottle that takes all it can, and its neighbour.
 pub const TWO_BOTTLES: &str = "bottles: [{name: greedy, sources: [127.0.0.2/32], policy: default}, \

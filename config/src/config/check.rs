@@ -104,7 +104,7 @@ pub(super) fn detector_references(root: &Node, known: &Merged, cx: &mut Cx) {
     }
     for (list, key) in [("exceptions", "detector"), ("tests", "expect")] {
         for node in items(root, list).iter().filter_map(|item| item.get(key)) {
-            let verdict = list == "tests" && matches!(node.as_text(), Some("allow" | "policy"));
+            let verdict = list == "tests" && matches!(node.as_text(), Some("allow" | "policy" | "secret"));
             if !verdict {
                 refers(node, node.as_text().unwrap_or_default(), known, cx);
             }

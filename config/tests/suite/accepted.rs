@@ -151,7 +151,7 @@ fn entries_are_read() {
     assert!(!sample.is_live("2027-02-01".parse().unwrap()));
     assert_eq!(config.secrets[1].surfaces, [Surface::Authorization, Surface::Header]);
     assert!(config.secrets[0].hosts.is_empty(), "a secret without `to` may go nowhere");
-    let [first, second, third] = config.tests.as_slice() else { panic!("three tests") };
+    let [first, second, third, fourth] = config.tests.as_slice() else { panic!("four tests") };
     assert!(matches!(&first.expect, Expect::Detector(id) if *id == "jwt"));
     assert_eq!(
         (second.method.as_str(), second.port, second.path.as_str()),
@@ -160,6 +160,7 @@ fn entries_are_read() {
     assert_eq!(second.headers, [("accept".to_owned(), "application/json".to_owned())]);
     assert_eq!((third.scheme.as_str(), third.port, third.path.as_str()), ("http", 8080, "/"));
     assert_eq!(third.host.to_string(), "[2001:db8::1]");
+    assert_eq!(fourth.expect, Expect::Secret);
 }
 
 #[test]

@@ -35,12 +35,12 @@ pub(super) enum Step {
 /// Both passes over one stream.
 pub(super) struct Core {
     folded: Pass,
-    plain: Option<Pass>,
+    plain: Option<Box<Pass>>,
 }
 
 impl Core {
     pub(super) fn new(set: &KnownSet, at: u64) -> Self {
-        Self { folded: Pass::new(at), plain: (!set.plain.is_empty()).then(|| Pass::new(at)) }
+        Self { folded: Pass::new(at), plain: (!set.plain.is_empty()).then(|| Box::new(Pass::new(at))) }
     }
 
     /// Looks at the next bytes, at most [`BLOCK`].
@@ -91,7 +91,7 @@ impl Core {
     pub(super) fn memory_usage(&self) -> usize {
         let heap =
             |pass: &Pass| pass.live.capacity() * size_of::<Live>() + pass.done.capacity() * size_of::<Done>();
-        heap(&self.folded) + self.plain.as_ref().map_or(0, heap)
+        heap(&self.folded) + self.plain.as_ref().map_or(0, |plain| size_of::<Pass>() + heap(plain))
     }
 }
 

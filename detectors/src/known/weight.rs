@@ -8,7 +8,10 @@ use std::ops::Range;
 /// Digits in a row that count as a number.
 const NUMBER: usize = 6;
 
-/// The size of their alphabet.
+/// The same byte so many times in a row is padding.
+const ALIKE: usize = 4;
+
+/// The size of the alphabet of hex digits.
 const HEX_DIGITS: u8 = 16;
 
 /// Bytes of `value` in `range` that are its own, and the bits that they hold, estimated by the alphabets they are of.
@@ -32,9 +35,9 @@ pub(super) fn own_chars(value: &[u8]) -> usize {
 fn public(value: &[u8]) -> Vec<bool> {
     let mut public = vec![false; value.len()];
     public[..prefix(value)].fill(true);
-    for (at, byte) in value.iter().enumerate().skip(2) {
-        if value[at - 1] == *byte && value[at - 2] == *byte {
-            public[at - 2..=at].fill(true);
+    for (at, same) in value.windows(ALIKE).enumerate() {
+        if same.iter().all(|byte| *byte == same[0]) {
+            public[at..at + ALIKE].fill(true);
         }
     }
     let mut start = 0;

@@ -71,9 +71,10 @@ impl RuleBook {
         })
     }
 
-    /// Bytes of memory, about: nearly all of it is the detectors'.
+    /// Bytes of memory, about: nearly all of it is the detectors', and the holes that compiling them leaves are half as
+    /// much (measured: 10.4 MiB after a reload for 7.4 MiB of rules).
     pub(crate) fn memory_usage(&self) -> u64 {
-        self.detectors.rules.memory_usage() as u64
+        self.detectors.rules.memory_usage() as u64 * 3 / 2
     }
 
     /// Keeps its memory reserved for as long as anything uses it.

@@ -38,9 +38,6 @@ const BUFFER_MOST: u64 = 64 * KIB;
 /// An HTTP/2 stream's window, in buffers.
 const WINDOW_BUFFERS: u64 = 4;
 
-/// An HTTP/2 connection's window, in those of its streams.
-const WINDOWS_A_CONNECTION: u32 = 16;
-
 /// A connection at rest: its tasks, its TLS session, HTTP's own state, its socket in the kernel.
 const CONNECTION_BYTES: u64 = 40 * KIB;
 
@@ -162,7 +159,7 @@ impl Memory {
         let window = u32::try_from(self.window).unwrap_or(u32::MAX);
         lowered.h2_stream_window_bytes = window;
         lowered.h2_connection_window_bytes =
-            limits.h2_connection_window_bytes.min(window.saturating_mul(WINDOWS_A_CONNECTION));
+            limits.h2_connection_window_bytes.min(window.saturating_mul(limits.h2_streams));
         let idle = usize::try_from(self.budget / IDLE_PART / IDLE_BYTES).unwrap_or(usize::MAX);
         lowered.upstream_idle_connections = limits.upstream_idle_connections.min(idle);
         lowered.memory_per_bottle = limits.memory_per_bottle.min(self.terms().capacity);

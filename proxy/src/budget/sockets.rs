@@ -34,6 +34,9 @@ const OVERDRAWN_EIGHTHS: u64 = 7;
 /// Wide windows are given as long as all that is reserved, they included, is no more than this part of the memory.
 const SPARE_PART: u64 = 8;
 
+/// Streams of a connection with wide windows: as much is reserved for it.
+const WIDE_STREAMS: u32 = 4;
+
 /// What an HTTP/2 connection lets its peer send before it is read, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Windows {
@@ -47,6 +50,17 @@ impl Windows {
     /// Those of `limits`.
     pub(crate) const fn of(limits: &Limits) -> Self {
         Self { stream: limits.h2_stream_window_bytes, connection: limits.h2_connection_window_bytes }
+    }
+
+    /// Those of `limits` for a connection of few streams.
+    pub(crate) fn wide(limits: &Limits) -> Self {
+        let all = limits.h2_stream_window_bytes.saturating_mul(WIDE_STREAMS);
+        Self { connection: all.min(limits.h2_connection_window_bytes), ..Self::of(limits) }
+    }
+
+    /// How many streams may stand still, with all of their windows unread, and leave others room.
+    pub(crate) fn streams(&self) -> usize {
+        (self.connection / self.stream.max(1)).max(1) as usize
     }
 }
 

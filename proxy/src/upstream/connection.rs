@@ -71,8 +71,10 @@ pub(crate) struct Http2Settings {
 }
 
 impl Http2Settings {
-    fn windows_now(&self, bottle: &BottleKey) -> (Windows, Option<Reservation>) {
-        self.sockets.as_ref().map_or((self.windows, None), |sockets| sockets.windows(bottle))
+    /// `first`: there is no other connection to the target. Only that one may be wide, as it has few streams.
+    fn windows_now(&self, bottle: &BottleKey, first: bool) -> (Windows, Option<Reservation>) {
+        let sockets = self.sockets.as_ref().filter(|_| first);
+        sockets.map_or((self.windows, None), |sockets| sockets.windows(bottle))
     }
 }
 
@@ -158,8 +160,11 @@ impl<B: RequestBody> Http2<B> {
         socket: Socket<P>,
         settings: &Http2Settings,
         bottle: &BottleKey,
+        first: bool,
     ) -> hyper::Result<Self> {
-        let (windows, reserved) = settings.windows_now(bottle);
+        let (windows, reserved) = settings.windows_now(bottle, first);
+        // Streams that nobody reads must not take the connection's window from the others.
+        let streams = settings.streams.min(windows.streams());
         let unread = Unread::new(bottle, windows.stream, settings.sockets.clone());
         let socket = Counted::of_server(socket, unread.clone());
         let (sender, mut connection) = http2::Builder::new(TokioExecutor::new())
@@ -167,7 +172,7 @@ impl<B: RequestBody> Http2<B> {
             .adaptive_window(false)
             .initial_stream_window_size(windows.stream)
             .initial_connection_window_size(windows.connection)
-            .initial_max_send_streams(settings.streams)
+            .initial_max_send_streams(streams)
             .max_frame_size(settings.frame_bytes)
             .max_header_list_size(settings.header_list_bytes)
             .max_send_buf_size(settings.send_buffer_bytes)
@@ -180,7 +185,7 @@ impl<B: RequestBody> Http2<B> {
             .handshake(TokioIo::new(socket))
             .await?;
         let peer = Arc::new(Peer {
-            streams: AtomicUsize::new(settings.streams),
+            streams: AtomicUsize::new(streams),
             asked: AtomicBool::new(false),
             driver: AtomicWaker::new(),
         });
@@ -196,7 +201,7 @@ impl<B: RequestBody> Http2<B> {
             polled
         }))
         .leave();
-        Ok(Self { sender, unread, peer, our_limit: settings.streams })
+        Ok(Self { sender, unread, peer, our_limit: streams })
     }
 
     /// Streams that may be open at once. Opening more would make h2 queue them behind each other.

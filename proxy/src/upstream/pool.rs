@@ -358,6 +358,11 @@ impl<B: RequestBody> Dialling<B> {
         Self { visit, place, over: false }
     }
 
+    /// Whether no other connection over HTTP/2 is open to the target.
+    pub(super) fn is_first(&self) -> bool {
+        !lock(&self.visit.entry.state).is_shared()
+    }
+
     /// The place that goes with the socket.
     pub(super) fn place(&mut self) -> Option<ConnectionPlace<B>> {
         self.place.take()

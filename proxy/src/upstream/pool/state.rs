@@ -223,6 +223,11 @@ impl<B: RequestBody> State<B> {
         self.open -= 1;
     }
 
+    /// Whether there is a connection over HTTP/2.
+    pub(super) fn is_shared(&self) -> bool {
+        !self.shared.is_empty()
+    }
+
     /// Whether nothing is open here.
     pub(super) fn is_unused(&self) -> bool {
         self.open == 0

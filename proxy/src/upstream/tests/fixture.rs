@@ -134,7 +134,7 @@ pub(super) fn settings(ca: Option<&Ca>) -> UpstreamSettings {
             sockets: None,
         },
         http2: Http2Settings {
-            windows: Windows { stream: 256 * 1024, connection: 1024 * 1024 },
+            windows: Windows { stream: 256 * 1024, connection: 32 * 1024 * 1024 },
             sockets: None,
             streams: 128,
             frame_bytes: 16 * 1024,
