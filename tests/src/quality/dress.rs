@@ -39,97 +39,80 @@ pub(super) fn text(seeded: &mut Seeded, at: usize, format: &Format, value: &str)
     named(seeded, at, name, value)
 }
 
+/// Notations: a file's name, and what stands before the credential's lines, in them and behind them. `{name}`, `{number}` and
+/// the value, as it is, as the inside of a string of JSON or as a page shows it, are put in.
+const NOTATIONS: [(&str, &str, &str, &str); 14] = [
+    (
+        "settings.json",
+        "{\n  \"service\": \"billing-{number}\",\n  \"region\": \"eu-west-1\",\n",
+        "  \"{name}\": \"{json}\"",
+        ",\n  \"retries\": 3\n}\n",
+    ),
+    ("response.json", "{\"id\":{number},\"ok\":true,", "\"{name}\":\"{json}\"", ",\"next\":null}"),
+    (
+        "values.yaml",
+        "replicas: 2\nimage: registry.acme.io/app:{number}\nenv:\n",
+        "  {name}: \"{json}\"\n",
+        "  LOG_LEVEL: info\n",
+    ),
+    ("deploy.yml", "# release {number}\nstages: [build, deploy]\n", "{name}: {value}\n", "timeout: 30\n"),
+    (".env", "PORT={number}\nNODE_ENV=production\n", "{name}={value}\n", "LOG=debug\n"),
+    ("setup.sh", "#!/bin/sh\nset -eu\n", "export {name}='{value}'\n", "exec ./server --port {number}\n"),
+    (
+        "client.py",
+        "import os\n\nTIMEOUT = {number}\n",
+        "{name} = \"{json}\"\n",
+        "\n\ndef connect():\n    return Client(timeout=TIMEOUT)\n",
+    ),
+    (
+        "index.js",
+        "import {connect} from './net.js';\n\nexport const config = {\n",
+        "  {name}: '{json}',\n",
+        "  retries: {number},\n};\n",
+    ),
+    ("main.go", "package main\n\nfunc main() {\n", "\t{name} := \"{json}\"\n", "\trun({number})\n}\n"),
+    (
+        "worker.log",
+        "2026-11-02T10:11:12Z INFO worker {number} starts\n2026-11-02T10:11:13Z DEBUG env ",
+        "{name}={value}",
+        " retries=3\n2026-11-02T10:11:14Z INFO ready\n",
+    ),
+    (
+        "page.html",
+        "<!doctype html>\n<title>Setup {number}</title>\n<pre><code>",
+        "{name}={html}",
+        "</code></pre>\n<p>Restart the service.</p>\n",
+    ),
+    (
+        "change.diff",
+        "--- a/config\n+++ b/config\n@@ -{number},3 +{number},4 @@\n PORT=80\n",
+        "+{name}={value}\n",
+        " LOG=debug\n",
+    ),
+    ("main.tf", "variable \"region\" {}\n\nlocals {\n", "  {name} = \"{json}\"\n", "  count = {number}\n}\n"),
+    (
+        "notes.md",
+        "# Ticket {number}\n\nThe worker fails when started with ",
+        "`{name}={value}`",
+        " since Tuesday.\n",
+    ),
+];
+
 /// `value` behind `name`, in the notation of turn `at`.
 pub(super) fn named(seeded: &mut Seeded, at: usize, name: &str, value: &str) -> Text {
-    let number = seeded.below(9000) + 1000;
-    let json = json(value);
-    let (file, before, shown, after) = match at % 14 {
-        0 => (
-            "settings.json",
-            format!("{{\n  \"service\": \"billing-{number}\",\n  \"region\": \"eu-west-1\",\n"),
-            format!("  \"{name}\": \"{json}\""),
-            ",\n  \"retries\": 3\n}\n".to_owned(),
-        ),
-        1 => (
-            "response.json",
-            format!("{{\"id\":{number},\"ok\":true,"),
-            format!("\"{name}\":\"{json}\""),
-            ",\"next\":null}".to_owned(),
-        ),
-        2 => (
-            "values.yaml",
-            format!("replicas: 2\nimage: registry.acme.io/app:{number}\nenv:\n"),
-            format!("  {name}: \"{json}\"\n"),
-            "  LOG_LEVEL: info\n".to_owned(),
-        ),
-        3 => (
-            "deploy.yml",
-            format!("# release {number}\nstages: [build, deploy]\n"),
-            format!("{name}: {value}\n"),
-            "timeout: 30\n".to_owned(),
-        ),
-        4 => (
-            ".env",
-            format!("PORT={number}\nNODE_ENV=production\n"),
-            format!("{name}={value}\n"),
-            "LOG=debug\n".to_owned(),
-        ),
-        5 => (
-            "setup.sh",
-            "#!/bin/sh\nset -eu\n".to_owned(),
-            format!("export {name}='{value}'\n"),
-            format!("exec ./server --port {number}\n"),
-        ),
-        6 => (
-            "client.py",
-            format!("import os\n\nTIMEOUT = {number}\n"),
-            format!("{name} = \"{json}\"\n"),
-            "\n\ndef connect():\n    return Client(timeout=TIMEOUT)\n".to_owned(),
-        ),
-        7 => (
-            "index.js",
-            "import {connect} from './net.js';\n\nexport const config = {\n".to_owned(),
-            format!("  {name}: '{json}',\n"),
-            format!("  retries: {number},\n}};\n"),
-        ),
-        8 => (
-            "main.go",
-            "package main\n\nfunc main() {\n".to_owned(),
-            format!("\t{name} := \"{json}\"\n"),
-            format!("\trun({number})\n}}\n"),
-        ),
-        9 => (
-            "worker.log",
-            format!("2026-11-02T10:11:12Z INFO worker {number} starts\n2026-11-02T10:11:13Z DEBUG env "),
-            format!("{name}={value}"),
-            " retries=3\n2026-11-02T10:11:14Z INFO ready\n".to_owned(),
-        ),
-        10 => (
-            "page.html",
-            format!("<!doctype html>\n<title>Setup {number}</title>\n<pre><code>"),
-            format!("{name}={}", html(value)),
-            "</code></pre>\n<p>Restart the service.</p>\n".to_owned(),
-        ),
-        11 => (
-            "change.diff",
-            format!("--- a/config\n+++ b/config\n@@ -{number},3 +{number},4 @@\n PORT=80\n"),
-            format!("+{name}={value}\n"),
-            " LOG=debug\n".to_owned(),
-        ),
-        12 => (
-            "main.tf",
-            "variable \"region\" {}\n\nlocals {\n".to_owned(),
-            format!("  {name} = \"{json}\"\n"),
-            format!("  count = {number}\n}}\n"),
-        ),
-        _ => (
-            "notes.md",
-            format!("# Ticket {number}\n\nThe worker fails when started with "),
-            format!("`{name}={value}`"),
-            " since Tuesday.\n".to_owned(),
-        ),
+    let number = (seeded.below(9000) + 1000).to_string();
+    let (file, before, shown, after) = NOTATIONS[at % NOTATIONS.len()];
+    let around = |text: &str| text.replace("{number}", &number).replace("{name}", name);
+    // The value last: nothing in it is put in.
+    let shown = around(shown);
+    let shown = match shown.split_once("{json}") {
+        Some((before, after)) => format!("{before}{}{after}", json(value)),
+        None => match shown.split_once("{html}") {
+            Some((before, after)) => format!("{before}{}{after}", html(value)),
+            None => shown.replace("{value}", value),
+        },
     };
-    Text::new(file, &before, &shown, &after)
+    Text::new(file, &around(before), &shown, &around(after))
 }
 
 /// A text that is the credential: a key file, a document.
