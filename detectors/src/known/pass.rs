@@ -43,7 +43,7 @@ impl Core {
         Self { folded: Pass::new(at), plain: (!set.plain.is_empty()).then(|| Box::new(Pass::new(at))) }
     }
 
-    /// Looks at the next bytes, at most [`BLOCK`].
+    /// Looks at the next bytes, at most [`BLOCK`](super::room::BLOCK).
     pub(super) fn feed(
         &mut self,
         set: &KnownSet,
