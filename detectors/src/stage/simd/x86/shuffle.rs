@@ -15,7 +15,7 @@ macro_rules! kernel {
             has().then_some(Kernel { name: $name, mark })
         }
 
-        /// As [`kernel`].
+        /// As [`kernel`](fn@kernel).
         pub(in crate::stage::simd) fn lookup() -> Option<Lookup> {
             has().then_some(Lookup { pairs, planes })
         }
