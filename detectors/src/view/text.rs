@@ -37,6 +37,8 @@ struct Episode {
     quiet: u64,
     /// Such bytes before it is looked at again.
     patience: u64,
+    /// Where the escape is that it was opened for: before that it does not end, or it would be opened again.
+    cause: u64,
     /// What is still to be handed on.
     batch: Vec<u8>,
     /// The escape that it was opened for, while more has to come to say whether that matters. If it does not, there was
@@ -163,8 +165,15 @@ impl Text {
         }
         let map = Map::new(start, start);
         let patience = patience(cx);
-        self.episode =
-            Some(Box::new(Episode { node, map, quiet: 0, patience, batch: Vec::new(), undecided }));
+        self.episode = Some(Box::new(Episode {
+            node,
+            map,
+            quiet: 0,
+            patience,
+            cause: at,
+            batch: Vec::new(),
+            undecided,
+        }));
         self.cursor = start;
     }
 
@@ -224,7 +233,7 @@ impl Text {
             }
             if episode.quiet >= episode.patience {
                 episode.hand_on(cx, known);
-                if episode.node.is_quiet() {
+                if self.cursor > episode.cause && episode.node.is_quiet() {
                     return true;
                 }
                 episode.quiet = 0;

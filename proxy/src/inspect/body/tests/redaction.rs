@@ -107,6 +107,19 @@ proptest! {
     }
 }
 
+/// An escape behind a run longer than an episode's patience had the scan begin the same episode for ever.
+#[test]
+fn an_escape_behind_a_long_run_is_passed() {
+    let body = b"ghp_0123456789abcdefghijABCDEFGHIJ012345AKIAQWERTYUIOPASDFGH ASIAQWERTYUIOPASDF\\u0047H\
+        AKIAQWERTYUIOPASDFGHAKIAQWERTYUIOPASDFGH_xoxb-0123456789&#65;KIAQWERTYUIOPASDFGH";
+    for size in [7, 64, usize::MAX] {
+        let judge = Recorder::new(Ruling::Pass);
+        let received = run(Script::chunks(&cut(body, &[size])), &plan(&[], &judge));
+        assert!(received.error.is_none(), "chunks of {size}: {:?}", received.error);
+        assert_eq!(received.bytes(), body, "chunks of {size}");
+    }
+}
+
 #[test]
 fn a_primed_body_is_overwritten_before_anything_leaves() {
     let judge = Recorder::new(Ruling::Redact);
