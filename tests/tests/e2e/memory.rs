@@ -255,6 +255,9 @@ async fn a_far_origin_is_not_made_slow() {
     }
 }
 
+/// What compiling rules takes for a moment, and the heap keeps: the one thing at a reload that nothing is reserved for.
+const COMPILING: u64 = 8 * MIB;
+
 /// Rules are about so large at least, and what an exchange and its connection take is less.
 const RULES_LEAST: u64 = 2 * MIB;
 
@@ -276,7 +279,7 @@ async fn rules_that_are_still_needed_are_reserved() {
         let more = reserved(&gateway).await - reserved_before;
         println!("{:.1} MiB more after a reload, {:.1} MiB of them reserved", mib(grown), mib(more));
         assert!(more >= RULES_LEAST, "the rules that the running exchange began with are counted");
-        assert!(grown <= more + ONCE, "{grown} bytes grown, {more} reserved");
+        assert!(grown <= more + ONCE + COMPILING, "{grown} bytes grown, {more} reserved");
     }
     drop(response);
     assert_all_given_back(&gateway).await;
