@@ -1,8 +1,8 @@
 //! The head scan: method, URL, header fields, reason phrase and trailers, before any of them is sent on.
 //!
 //! Invariant: every byte of a head that a sender can choose is scanned as it came (names, whose case is lost here but may
-//! reach the other side, in both cases and as rules spell them), and once more behind the encodings its surface is made of (percent-encoding in URLs, base64 in Basic credentials), and in
-//! every view that opens in it. An ordinary head costs one
+//! reach the other side, in both cases and as rules spell them), and once more behind the encodings its surface is made of
+//! (percent-encoding in URLs, base64 in Basic credentials), and in every view that opens in it. An ordinary head costs one
 //! allocation.
 //!
 //! Place in the path: the exchange runs it on each head; [`super::body`] runs it on trailers.

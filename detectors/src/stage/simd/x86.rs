@@ -54,6 +54,18 @@ fn planes(flags: &[u8; 256], text: &[u8], planes: &mut [[u64; 8]]) {
     unsafe { planes_by_64(flags, text, planes) }
 }
 
+/// The first 64 bytes of `rest` and the one behind them; what is missing at its end is zero, in `padded`.
+#[inline(always)]
+fn first_block<'a>(rest: &'a [u8], padded: &'a mut [u8; 65]) -> &'a [u8; 65] {
+    match rest.first_chunk() {
+        Some(block) => block,
+        None => {
+            padded[..rest.len()].copy_from_slice(rest);
+            padded
+        }
+    }
+}
+
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
 fn pairs_by_64(flags: &PairFlags, text: &[u8], marked: &mut [Marked]) {
     let (first, second) = (by_byte(&flags.first), by_byte(&flags.second));
@@ -62,13 +74,7 @@ fn pairs_by_64(flags: &PairFlags, text: &[u8], marked: &mut [Marked]) {
     for (index, marked) in marked.iter_mut().enumerate() {
         let rest = text.get(index * 64..).unwrap_or_default();
         let mut padded = [0; 65];
-        let block = match rest.first_chunk::<65>() {
-            Some(block) => block,
-            None => {
-                padded[..rest.len()].copy_from_slice(rest);
-                &padded
-            }
-        };
+        let block = first_block(rest, &mut padded);
         let firsts = find(first, load(block));
         let both = _mm512_and_si512(firsts, find(second, load(&block[1..])));
         let (mut shared, mut next) = (test(both, SHARED), test(both, NEXT));

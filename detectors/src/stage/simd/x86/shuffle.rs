@@ -5,6 +5,7 @@
 //! other. Both machines run the same code over their own vectors.
 
 use crate::stage::lookup::{BEFORE, Lookup, Marked, NEXT, PairFlags, SHARED};
+use crate::stage::simd::x86::first_block;
 use crate::stage::simd::{BLOCK, Kernel, PAIRS, SETS, Tables, hash_all};
 
 /// The functions of a kernel, over the vectors of the module where it stands.
@@ -112,13 +113,7 @@ macro_rules! kernel {
             for (index, marked) in marked.iter_mut().enumerate() {
                 let rest = text.get(index * 64..).unwrap_or_default();
                 let mut padded = [0; 65];
-                let block = match rest.first_chunk::<65>() {
-                    Some(block) => block,
-                    None => {
-                        padded[..rest.len()].copy_from_slice(rest);
-                        &padded
-                    }
-                };
+                let block = first_block(rest, &mut padded);
                 let (mut shared, mut next, mut behind, mut alone) = (0, 0, 0, 0);
                 for part in (0..64).step_by(WIDTH) {
                     let firsts = find(&first, load(&block[part..]));
