@@ -10,6 +10,7 @@
 //!
 //! Place in the path: a [`ViewScanner`] stands where a [`Scanner`](crate::Scanner) would, one for each body or field.
 
+mod around;
 mod escape;
 mod events;
 mod gate;

@@ -178,19 +178,27 @@ impl Pack {
         let State::Header(header) = &mut self.state else { return 0 };
         let known = header.len();
         header.extend_from_slice(&bytes[..bytes.len().min(HEADER_MAX - known)]);
-        let read = match self.kind {
-            Kind::Gzip => gzip_header(header),
-            Kind::Zlib => zlib_header(header),
-            Kind::Zstd => zstd_header(header, cx.limits.window_bytes),
-            Kind::Zip => zip_header(header),
-            Kind::Git => self.git.header(header),
+        let (kind, git, window) = (self.kind, self.git, cx.limits.window_bytes);
+        let read = |bytes: &[u8]| match kind {
+            Kind::Gzip => gzip_header(bytes),
+            Kind::Zlib => zlib_header(bytes),
+            Kind::Zstd => zstd_header(bytes, window),
+            Kind::Zip => zip_header(bytes),
+            Kind::Git => git.header(bytes),
         };
         let came = header.len() - known;
-        match read {
+        match read(header) {
             Header::More if header.len() < HEADER_MAX => came,
-            Header::More | Header::Broken => {
+            Header::More => {
                 self.breaks(cx);
                 came
+            }
+            Header::Broken => {
+                // Where it breaks is for its bytes to say, not for how many of them came.
+                let is_broken = |length: &usize| matches!(read(&header[..*length]), Header::Broken);
+                let length = (known + 1..header.len()).find(is_broken).unwrap_or(header.len());
+                self.breaks(cx);
+                length - known
             }
             Header::Empty(length) => {
                 self.state = State::Over;

@@ -1,33 +1,37 @@
 //! Finds compressed streams in a stream by their magic, and keeps the one that is open.
 //!
-//! Invariant: a magic that stands inside a stream which broke is not lost: the search goes on behind the broken one's
-//! first byte, as far back as bytes are at hand.
+//! Invariant: a magic that stands shortly before the place where a stream broke is not lost: the search goes back
+//! [`RETURN`] bytes, though not before the broken stream's own magic, and so much is held while a stream is open.
 
 use super::Cx;
-use super::node::Input;
+use super::node::{BACK, Input};
 use super::pack::{Kind, Pack};
 use super::text::relocate;
 use crate::finding::Progress;
 
-/// How often the search may go back in one chunk.
+/// How often the search may go back in so many bytes.
 const RESTARTS_MAX: usize = 64;
+const RESTARTS_BYTES: u64 = 16 << 10;
 
 /// Bytes of a magic.
 const MAGIC: u64 = 4;
+
+/// Bytes that the search goes back: as many as are at hand in any case, and the magic before them.
+const RETURN: u64 = BACK as u64 - MAGIC;
 
 /// See the module.
 pub(super) struct Packs {
     /// What lies before it has been looked at.
     cursor: u64,
     end: u64,
-    /// How often the search went back in this chunk.
-    restarts: usize,
+    /// How often the search went back in the stretch of [`RESTARTS_BYTES`] with this number.
+    restarts: (u64, usize),
     open: Option<Box<(u64, Pack)>>,
 }
 
 impl Packs {
     pub(super) fn new(at: u64) -> Self {
-        Self { cursor: at, end: at, restarts: 0, open: None }
+        Self { cursor: at, end: at, restarts: (0, 0), open: None }
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -39,7 +43,8 @@ impl Packs {
         let (start, pack) = &**open;
         let Progress { cleared_to, deadline_to } = pack.progress();
         let to = |at: u64| if at == pack.taken() { self.end } else { start + at };
-        Progress { cleared_to: to(cleared_to), deadline_to: to(deadline_to) }
+        let held = self.end.saturating_sub(BACK as u64).max(*start);
+        Progress { cleared_to: to(cleared_to).min(held), deadline_to: to(deadline_to) }
     }
 
     pub(super) fn memory_usage(&self) -> usize {
@@ -48,7 +53,6 @@ impl Packs {
 
     pub(super) fn push(&mut self, cx: &mut Cx<'_>, input: &Input<'_>, told: &mut bool) {
         self.end = input.bytes.end();
-        self.restarts = 0;
         while self.cursor < self.end {
             match self.open.take() {
                 Some(open) => self.follow(open, cx, input),
@@ -99,9 +103,8 @@ impl Packs {
             if is_over {
                 pack.close(cx);
                 translate(cx, seen, *start);
-                let behind = (*start + MAGIC).max(input.bytes.start());
-                if pack.is_broken() && self.restarts < RESTARTS_MAX && behind < self.cursor {
-                    self.restarts += 1;
+                let behind = (*start + MAGIC).max(self.cursor.saturating_sub(RETURN));
+                if pack.is_broken() && behind < self.cursor && self.may_restart() {
                     self.cursor = behind;
                 }
                 return;
@@ -109,6 +112,15 @@ impl Packs {
         }
         translate(cx, seen, *start);
         self.open = Some(open);
+    }
+
+    fn may_restart(&mut self) -> bool {
+        let stretch = self.cursor / RESTARTS_BYTES;
+        if self.restarts.0 != stretch {
+            self.restarts = (stretch, 0);
+        }
+        self.restarts.1 += 1;
+        self.restarts.1 <= RESTARTS_MAX
     }
 }
 

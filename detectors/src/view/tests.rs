@@ -483,6 +483,32 @@ fn a_stream_at_rest_is_small() {
     assert!(scanner.memory_usage() - plain < 512, "{} over {plain}", scanner.memory_usage());
 }
 
+#[test]
+fn what_turned_out_to_be_nothing_leaves_no_trace_however_the_stream_is_cut() {
+    let rules = rules();
+    let wide: Vec<u8> = KEY.bytes().flat_map(|byte| [byte, 0]).collect();
+    let cases: [(&[&[u8]], &[&str]); 5] = [
+        // An escape that is none, in the middle of a match.
+        (
+            &[PAT.as_bytes(), "\\&aGVsbG8gd29ybGQsIGhlbGxv\u{200b}AKI\u{200b}AABCDEFGHIJKLMNOP".as_bytes()],
+            &["pat:0-40", "invisible key:69-92"],
+        ),
+        (
+            &["ghp_abcdefghijklmnopqrstuvwxyz\u{200b}ABCDEFGHIJ\\%&amp;H4sIAAAA".as_bytes()],
+            &["invisible pat:0-43"],
+        ),
+        // One right before the characters that the next one is between.
+        (&[br"PACK\n", &wide], &["utf-16 key:6-45"]),
+        // One that does not matter, right before one of which more has to come.
+        (&["PK=\n\u{200b}AKI\u{200b}AABCDEFGHIJKLMNOP".as_bytes()], &["invisible key:7-30"]),
+        // A stream inside of what began like another.
+        (&[b"PACK\0\0\0\x02ghword ", &gzip(PAT.as_bytes())], &["gzip pat:0-0"]),
+    ];
+    for (body, expected) in cases {
+        check(&rules, &body.concat(), expected);
+    }
+}
+
 /// Pieces of text that open and close views, and parts of secrets in every dress.
 fn pieces() -> impl Strategy<Value = Vec<u8>> {
     let secret = prop::sample::select(vec![
@@ -540,8 +566,13 @@ fn pieces() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(prop_oneof![noise, dressed], 0..12).prop_map(|pieces| pieces.concat())
 }
 
+/// Bodies that are tried: more where the long form of the tests is asked for.
+fn cases() -> u32 {
+    if std::env::var_os("DECANT_TEST_LONG").is_some() { 30_000 } else { 300 }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(), ..ProptestConfig::default() })]
 
     #[test]
     fn what_is_seen_depends_on_bytes_alone(body in pieces(), sizes in prop::collection::vec(1usize..40, 1..6)) {

@@ -7,14 +7,14 @@
 //!
 //! Invariant: an escape outside an episode can neither be part of a match nor let one begin.
 
+use super::around::{Around, Matters};
 use super::escape::{ESCAPE_MAX, Escape, Parsed, parse};
 use super::map::Map;
 use super::marks::{is_base64, may_begin};
 use super::node::{BACK, Input, Known, Node};
 use super::runs::RUN_MIN;
-use super::{Cx, Sighting, ViewStep};
+use super::{Cx, Sighting};
 use crate::finding::{Event, Finding, Progress};
-use crate::seams::Seams;
 use crate::window::Bytes;
 
 /// Bytes that are handed on at once.
@@ -25,8 +25,8 @@ pub(super) struct Text {
     /// What lies before it has been looked at.
     cursor: u64,
     end: u64,
-    /// Start and end of the last escapes that stand side by side, as far back as is at hand for sure.
-    last: Option<(u64, u64)>,
+    /// The last escapes that stand side by side.
+    last: Option<Chain>,
     episode: Option<Box<Episode>>,
 }
 
@@ -43,16 +43,25 @@ struct Episode {
     batch: Vec<u8>,
     /// The escape that it was opened for, while more has to come to say whether that matters. If it does not, there was
     /// no episode.
-    undecided: Option<u64>,
+    undecided: Option<Undecided>,
 }
 
-/// Whether an escape may be part of a match, or let one begin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Matters {
-    No,
-    Yes,
-    /// What follows will tell.
-    Unknown,
+/// Escapes that stand side by side.
+#[derive(Clone, Copy, Debug)]
+struct Chain {
+    /// Where they begin, as far back as is at hand for sure.
+    start: u64,
+    end: u64,
+    /// Whether the last of them stands for something, and not for what nobody sees.
+    shows: bool,
+}
+
+/// An escape of which more has to come.
+#[derive(Clone, Copy, Debug)]
+struct Undecided {
+    at: u64,
+    /// Whether it cut a match in progress short: then it matters, if it is one.
+    cuts: bool,
 }
 
 impl Text {
@@ -66,7 +75,7 @@ impl Text {
 
     pub(super) fn progress(&self) -> Progress {
         match &self.episode {
-            None => Progress { cleared_to: self.end, deadline_to: self.end },
+            None => Progress { cleared_to: self.cursor, deadline_to: self.end },
             Some(episode) => episode.progress(self.cursor, self.end),
         }
     }
@@ -119,7 +128,11 @@ impl Text {
                 },
             };
             let may_wait = verdict == Matters::Unknown && input.depth >= cx.limits.depth;
-            if !may_wait && cx.may_open(input.depth, at, told) {
+            if may_wait {
+                self.cursor = at;
+                return false;
+            }
+            if cx.may_open(input.depth, at, told) {
                 self.open(cx, input, at, verdict);
                 return true;
             }
@@ -131,7 +144,7 @@ impl Text {
 
     /// The next escape that may matter: right behind another one any may.
     fn next(&self, input: &Input<'_>) -> Option<u64> {
-        let is_beside = self.last.is_some_and(|(_, end)| end == self.cursor)
+        let is_beside = self.last.is_some_and(|last| last.end == self.cursor)
             && self.cursor >= input.bytes.start()
             && input
                 .bytes
@@ -143,23 +156,37 @@ impl Text {
     fn pass(&mut self, at: u64, escape: &Escape) {
         self.cursor = at + escape.length as u64;
         let start = self.chain_start(at);
-        self.last = Some((if self.cursor - start < BACK as u64 / 2 { start } else { at }, self.cursor));
+        let start = if self.cursor - start < BACK as u64 / 2 { start } else { at };
+        self.last = Some(Chain { start, end: self.cursor, shows: !escape.text().is_empty() });
     }
 
     /// Where the escapes begin that end at `at`.
     fn chain_start(&self, at: u64) -> u64 {
-        self.last.filter(|(_, end)| *end == at).map_or(at, |(start, _)| start)
+        self.last.filter(|last| last.end == at).map_or(at, |last| last.start)
+    }
+
+    /// Where the characters begin that may be the first of a run which goes on with the escape at `at`, or the escape in
+    /// front of them, which says whether they stand free. A longer run is open.
+    fn run_start(&self, bytes: Bytes<'_>, at: u64) -> u64 {
+        let last = self.last.filter(|last| last.end <= at);
+        let least = last.map_or(0, |last| last.end).max(at.saturating_sub(RUN_MIN));
+        let mut start = at;
+        while start > least && bytes.get(start - 1).is_some_and(is_base64) {
+            start -= 1;
+        }
+        last.filter(|last| last.end == start && last.shows).map_or(start, |last| last.start)
     }
 
     /// Opens an episode for the escape at `at`.
     fn open(&mut self, cx: &mut Cx<'_>, input: &Input<'_>, at: u64, verdict: Matters) {
         let from = |at: u64| input.spans.cover(at).unwrap_or(at);
         let beside = from(self.chain_start(at));
-        let start = from(at).min(beside).min(run_start(input.bytes, at)).max(input.bytes.start());
+        let start = from(at).min(beside).min(self.run_start(input.bytes, at)).max(input.bytes.start());
         let back = cx.rules.reach.max(BACK) as u64;
         let before = input.bytes.text(start.saturating_sub(back), start);
         let mut node = Node::new(cx.rules, cx.selection, input.depth + 1, start, &before);
-        let undecided = (verdict == Matters::Unknown && input.spans.cover(at).is_none()).then_some(at);
+        let cuts = input.spans.cover(at).is_some();
+        let undecided = (verdict == Matters::Unknown).then_some(Undecided { at, cuts });
         if undecided.is_some() {
             node.look_back();
         }
@@ -190,9 +217,11 @@ impl Text {
                 break false;
             }
             let special = input.marks.next_escape(self.cursor, input.bytes).unwrap_or(self.end);
-            if episode.undecided.is_some_and(|at| at < special) {
+            if let Some(Undecided { at, .. }) = episode.undecided
+                && at < special
+            {
                 // What followed shows that it is no escape.
-                self.cursor = episode.undecided.unwrap_or(special) + 1;
+                self.cursor = at + 1;
                 return true;
             }
             if self.cursor < special {
@@ -200,10 +229,10 @@ impl Text {
                 episode.plain(input, self.cursor, to);
                 self.cursor = to;
             } else {
-                let is_asked = episode.undecided == Some(special);
+                let asked = episode.undecided.filter(|asked| asked.at == special);
                 match parse_at(input, special) {
                     Parsed::More => break false,
-                    Parsed::Plain if is_asked => {
+                    Parsed::Plain if asked.is_some() => {
                         self.cursor += 1;
                         return true;
                     }
@@ -212,8 +241,12 @@ impl Text {
                         self.cursor += 1;
                     }
                     Parsed::Escape(escape) => {
-                        if is_asked {
-                            match self.matters(cx, input, special, &escape) {
+                        if let Some(asked) = asked {
+                            let verdict = match asked.cuts {
+                                true => Matters::Yes,
+                                false => self.matters(cx, input, special, &escape),
+                            };
+                            match verdict {
                                 Matters::Unknown => break false,
                                 Matters::Yes => episode.undecided = None,
                                 Matters::No => {
@@ -281,7 +314,7 @@ impl Text {
         {
             (first, length) = (first - 1, length + 1);
         }
-        if self.last.is_some_and(|(_, end)| end == first && end < before) {
+        if self.last.is_some_and(|last| last.end == first && last.end < before) {
             // An escape before it may be part of it too.
             return Matters::Yes;
         }
@@ -299,92 +332,6 @@ impl Text {
     }
 }
 
-/// The bytes around an escape, as they stand in the stream; those before it stand before all escapes beside it.
-struct Around {
-    before: [Option<u8>; 2],
-    /// The escape's own last.
-    last: Option<u8>,
-    after: [Option<u8>; 2],
-}
-
-impl Around {
-    /// Whether the escape matters; that is unknown where it does if it splits a run.
-    fn lets_matter(&self, seams: &Seams, escape: &Escape) -> Matters {
-        let [next, third] = self.after;
-        let before_escape = next.is_some_and(|next| may_begin(next, third));
-        let Some(&byte) = escape.text().first() else {
-            // Of several side by side the last one tells.
-            return match before_escape {
-                true => Matters::No,
-                false if self.joins(seams, None) => Matters::Yes,
-                false if self.splits_a_run() => Matters::Unknown,
-                false => Matters::No,
-            };
-        };
-        if self.joins(seams, Some(byte)) || self.stands_for(seams, escape, byte, before_escape) {
-            Matters::Yes
-        } else {
-            Matters::No
-        }
-    }
-
-    /// Whether an escape of `byte` matters wherever it stands, or by what is behind it.
-    fn stands_for(&self, seams: &Seams, escape: &Escape, byte: u8, before_escape: bool) -> bool {
-        let [next, third] = self.after;
-        if escape.step == ViewStep::QuotedPrintable {
-            // Links are full of `=41`; a part that is encoded this way has several side by side.
-            return before_escape && next == Some(b'=');
-        }
-        let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-        let frees = !is_word(byte) && self.last.is_some_and(is_word);
-        let goes_on = |next: u8| seams.is_telling(next) || seams.is_literal(next);
-        byte.is_ascii_alphanumeric()
-            || (seams.is_telling(byte) && next.is_some_and(goes_on))
-            || matches!(parse(escape.text(), true), Parsed::Escape(_))
-            || (may_begin(byte, next) || (may_begin(byte, None) && before_escape))
-            || (before_escape && seams.is_literal(byte))
-            || (frees && next.zip(third).is_some_and(|(next, third)| seams.begins(next, third)))
-    }
-
-    /// Whether what nobody sees stands between every two characters of a run.
-    fn splits_a_run(&self) -> bool {
-        let [first, second] = self.before;
-        let [third, fourth] = self.after;
-        let is_char = |byte: Option<u8>| byte.is_some_and(is_base64);
-        let is_escape = |byte: Option<u8>| byte.is_some_and(|byte| may_begin(byte, None) && !is_base64(byte));
-        is_char(second) && is_char(third) && (is_escape(fourth) || (first.is_some() && !is_char(first)))
-    }
-
-    /// Whether `byte`, or nothing, in the place of the escape joins what stands around it to part of a literal.
-    fn joins(&self, seams: &Seams, byte: Option<u8>) -> bool {
-        let [first, second] = self.before;
-        let [third, fourth] = self.after;
-        let (text, length) = gathered([second, byte, third]);
-        let text = &text[..length];
-        if !text.windows(2).any(|pair| seams.join(pair[0], pair[1])) {
-            return false;
-        }
-        let is_escape = |byte: Option<u8>| byte.is_some_and(|byte| may_begin(byte, None));
-        let (wide, length) = gathered([first, second, byte, third, fourth]);
-        let mut threes = wide[..length].windows(3).filter_map(|three| three.first_chunk());
-        threes.any(|three| seams.join_three(three))
-            || is_escape(first)
-            || is_escape(fourth)
-            || is_escape(third)
-            || text.windows(2).any(|pair| seams.are_literal(pair[0], pair[1]))
-    }
-}
-
-/// The bytes that there are, and how many.
-fn gathered<const N: usize>(bytes: [Option<u8>; N]) -> ([u8; N], usize) {
-    let (mut all, mut length) = ([0; N], 0);
-    for byte in bytes.into_iter().flatten() {
-        all[length] = byte;
-        length += 1;
-    }
-    (all, length)
-}
-
 /// Bytes without an escape after which an episode may be over.
 fn patience(cx: &Cx<'_>) -> u64 {
     cx.rules.look_behind.max(BACK) as u64
@@ -392,17 +339,6 @@ fn patience(cx: &Cx<'_>) -> u64 {
 
 fn parse_at(input: &Input<'_>, at: u64) -> Parsed {
     parse(&input.bytes.text(at, at + ESCAPE_MAX as u64), input.over)
-}
-
-/// Where the characters begin that may be the first of a run which goes on with the escape at `at`. A longer run is open.
-fn run_start(bytes: Bytes<'_>, at: u64) -> u64 {
-    let mut start = at;
-    while at - start < RUN_MIN
-        && start.checked_sub(1).and_then(|before| bytes.get(before)).is_some_and(is_base64)
-    {
-        start -= 1;
-    }
-    start
 }
 
 impl Episode {
@@ -471,8 +407,9 @@ impl Episode {
 
     fn progress(&self, cursor: u64, end: u64) -> Progress {
         let Progress { cleared_to, deadline_to } = self.node.progress();
-        if self.undecided.is_some() {
-            return Progress { cleared_to: self.map.start(cleared_to).min(cursor), deadline_to: end };
+        if let Some(Undecided { cuts, .. }) = self.undecided {
+            let cleared_to = self.map.start(cleared_to).min(cursor);
+            return Progress { cleared_to, deadline_to: if cuts { cleared_to } else { end } };
         }
         let position = self.node.position();
         let is_done = self.batch.is_empty();
