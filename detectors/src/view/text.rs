@@ -225,7 +225,10 @@ impl Text {
                 return true;
             }
             if self.cursor < special {
-                let to = special.min(self.cursor + episode.patience - episode.quiet);
+                let to = match episode.undecided {
+                    Some(_) => special,
+                    None => special.min(self.cursor + episode.patience - episode.quiet),
+                };
                 episode.plain(input, self.cursor, to);
                 self.cursor = to;
             } else {
@@ -337,7 +340,13 @@ fn patience(cx: &Cx<'_>) -> u64 {
     cx.rules.look_behind.max(BACK) as u64
 }
 
+/// What stands at `at`, as the marks have it: what follows says whether something unseen hides anything.
 fn parse_at(input: &Input<'_>, at: u64) -> Parsed {
+    match (input.bytes.get(at), input.bytes.get(at + 1)) {
+        (Some(byte), next @ Some(_)) if !may_begin(byte, next) => return Parsed::Plain,
+        (Some(byte), None) if !input.over && may_begin(byte, None) => return Parsed::More,
+        _ => {}
+    }
     parse(&input.bytes.text(at, at + ESCAPE_MAX as u64), input.over)
 }
 
