@@ -29,11 +29,13 @@ mod text;
 use std::fmt;
 use std::sync::Arc;
 
+use self::marks::Marks;
 pub(crate) use self::marks::flags;
 pub(crate) use self::node::BACK;
 use self::node::Node;
 use crate::finding::{Cap, Event, Progress};
 use crate::set::{RuleSet, Selection};
+use crate::window::Window;
 
 /// Caps on what views may cost one stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -285,6 +287,21 @@ impl ViewScanner {
     pub fn whole_as_it_is(&mut self, text: &[u8], found: &mut Vec<Sighting>) {
         let (node, mut cx) = self.split(found);
         node.whole_as_it_is(&mut cx, text);
+    }
+
+    /// Tells offsets in `lines`, texts without `\n` that one follows each: in every text of which a scan by itself, as
+    /// [`whole`](Self::whole), would see something there is one. Most texts have none, and one look at all of them costs
+    /// less than a scan of each.
+    pub fn stirs(&self, lines: &[u8], mut told: impl FnMut(usize)) {
+        let mut told = |at: u64| told(usize::try_from(at).unwrap_or(usize::MAX));
+        if self.rules.known.len() > 0 {
+            // They begin anywhere.
+            return (0..lines.len() as u64).for_each(told);
+        }
+        let window = Window::default();
+        let bytes = window.with(lines);
+        self.rules.stage.scan(&mut self.rules.stage.start(), bytes, &mut |hit| told(hit.at));
+        Marks::new(self.rules.lookup, &self.rules.marks, bytes).stirs(runs::RUN_MIN, &mut told);
     }
 
     /// Bytes of memory of this scan; the rules are counted by [`RuleSet::memory_usage`].

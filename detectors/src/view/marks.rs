@@ -172,6 +172,29 @@ impl Marks {
         }
     }
 
+    /// Tells where escapes and compressed streams may begin, and where runs of the alphabet are `run_min` long or longer.
+    pub(super) fn stirs(&self, run_min: u64, told: &mut dyn FnMut(u64)) {
+        let mut run = 0;
+        for (marked, base) in self.blocks.iter().zip((self.start..).step_by(64)) {
+            let mut escapes = marked.all;
+            while escapes != 0 {
+                told(base + u64::from(escapes.trailing_zeros()));
+                escapes &= escapes - 1;
+            }
+            let mut at = 0;
+            while at < 64 {
+                let ones = (marked.alone >> at).trailing_ones().min(64 - at);
+                (run, at) = (run + u64::from(ones), at + ones);
+                if run >= run_min {
+                    told(base + u64::from(at) - 1);
+                }
+                if at < 64 {
+                    (run, at) = (0, at + (marked.alone >> at).trailing_zeros().min(64 - at));
+                }
+            }
+        }
+    }
+
     /// Offset behind the alphabet's run that goes on at `from`, within the chunk.
     pub(super) fn run_end(&self, from: u64, bytes: Bytes<'_>) -> u64 {
         for at in from..self.start {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
+use std::sync::LazyLock;
 
 use proptest::prelude::*;
 
@@ -16,6 +17,11 @@ mod matrix;
 type Seen = BTreeSet<(String, String, u64, u64, String)>;
 
 fn rules() -> Arc<RuleSet> {
+    static RULES: LazyLock<Arc<RuleSet>> = LazyLock::new(build);
+    RULES.clone()
+}
+
+fn build() -> Arc<RuleSet> {
     let patterns = [
         ("pat", "ghp_[A-Za-z0-9]{36}"),
         ("key", r"\b{start-half}AKIA[A-Z2-7]{16}\b{end-half}"),
@@ -114,6 +120,7 @@ fn check(rules: &Arc<RuleSet>, body: &[u8], expected: &[&str]) {
 
 const PAT: &str = "ghp_abcdefghijklmnopqrstuvwxyzABCDEFGHIJ";
 const KEY: &str = "AKIAABCDEFGHIJKLMNOP";
+const CHIMP: &str = "0123456789abcdef0123456789abcdef-us12";
 
 fn base64(bytes: &[u8]) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -127,6 +134,11 @@ fn base64(bytes: &[u8]) -> String {
         (group.len()..3).for_each(|_| text.push('='));
     }
     text
+}
+
+/// Each character as an escape of JSON.
+fn written(text: &str) -> Vec<u8> {
+    text.bytes().flat_map(|byte| format!("\\u{byte:04x}").into_bytes()).collect()
 }
 
 fn gzip(bytes: &[u8]) -> Vec<u8> {
@@ -487,7 +499,7 @@ fn a_stream_at_rest_is_small() {
 fn what_turned_out_to_be_nothing_leaves_no_trace_however_the_stream_is_cut() {
     let rules = rules();
     let wide: Vec<u8> = KEY.bytes().flat_map(|byte| [byte, 0]).collect();
-    let cases: [(&[&[u8]], &[&str]); 5] = [
+    let cases: [(&[&[u8]], &[&str]); 7] = [
         // An escape that is none, in the middle of a match.
         (
             &[PAT.as_bytes(), "\\&aGVsbG8gd29ybGQsIGhlbGxv\u{200b}AKI\u{200b}AABCDEFGHIJKLMNOP".as_bytes()],
@@ -501,6 +513,19 @@ fn what_turned_out_to_be_nothing_leaves_no_trace_however_the_stream_is_cut() {
         (&[br"PACK\n", &wide], &["utf-16 key:6-45"]),
         // One that does not matter, right before one of which more has to come.
         (&["PK=\n\u{200b}AKI\u{200b}AABCDEFGHIJKLMNOP".as_bytes()], &["invisible key:7-30"]),
+        // The beginning of one behind a match that is longer than an episode waits, itself behind escapes.
+        (&[&written(CHIMP), &written(PAT), b"&%2"], &["json chimp:0-222", "json pat:222-462"]),
+        // What is unseen, but between bytes that are no text, in what was opened for another.
+        (
+            &[
+                b"&amp;\x01\0\x02",
+                &[3; 62],
+                b"\0\x02",
+                &[3; 62],
+                "PK\u{200b}AKI\u{200b}AABCDEFGHIJKLMNOP".as_bytes(),
+            ],
+            &["invisible key:139-162"],
+        ),
         // A stream inside of what began like another.
         (&[b"PACK\0\0\0\x02ghword ", &gzip(PAT.as_bytes())], &["gzip pat:0-0"]),
     ];
@@ -511,18 +536,10 @@ fn what_turned_out_to_be_nothing_leaves_no_trace_however_the_stream_is_cut() {
 
 /// Pieces of text that open and close views, and parts of secrets in every dress.
 fn pieces() -> impl Strategy<Value = Vec<u8>> {
-    let secret = prop::sample::select(vec![
-        PAT,
-        KEY,
-        "0123456789abcdef0123456789abcdef-us12",
-        "4111111111111111",
-        "gh",
-        "p_",
-        "AKIA",
-    ]);
+    let secret = prop::sample::select(vec![PAT, KEY, CHIMP, "4111111111111111", "gh", "p_", "AKIA"]);
     let dressed = (secret, 0usize..14).prop_map(|(secret, dress)| match dress {
         0 => secret.bytes().flat_map(|byte| format!("%{byte:02X}").into_bytes()).collect(),
-        1 => secret.bytes().flat_map(|byte| format!("\\u{byte:04x}").into_bytes()).collect(),
+        1 => written(secret),
         2 => secret.replacen('p', "&#112;", 1).into_bytes(),
         3 => base64(secret.as_bytes()).into_bytes(),
         4 => base64(base64(secret.as_bytes()).as_bytes()).into_bytes(),
@@ -583,6 +600,31 @@ proptest! {
         let whole = scan(&rules, &body, &[]);
         prop_assert_eq!(&scan(&rules, &body, &sizes), &whole, "{:?} of {:?}", sizes, body.escape_ascii().to_string());
         prop_assert_eq!(&scan(&rules, &body, &[1]), &whole, "{:?}", body.escape_ascii().to_string());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: cases(), ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_text_in_which_nothing_stirs_holds_nothing(bodies in prop::collection::vec(pieces(), 1..6)) {
+        let rules = rules();
+        let mut scanner =
+            ViewScanner::new(rules.clone(), Arc::new(Selection::all(&rules)), ViewLimits::default());
+        let texts: Vec<&[u8]> = bodies.iter().flat_map(|body| body.split(|byte| *byte == b'\n')).collect();
+        let (mut lines, mut ends) = (Vec::new(), Vec::new());
+        for text in &texts {
+            lines.extend_from_slice(text);
+            lines.push(b'\n');
+            ends.push(lines.len());
+        }
+        let mut stirs = vec![false; texts.len()];
+        scanner.stirs(&lines, |at| stirs[ends.partition_point(|end| *end <= at)] = true);
+        for (text, stirs) in texts.iter().zip(stirs) {
+            let mut found = Vec::new();
+            scanner.whole(text, &mut found);
+            prop_assert!(stirs || found.is_empty(), "{:?} in {:?}", found, text.escape_ascii().to_string());
+        }
     }
 }
 

@@ -48,6 +48,9 @@ const FRAMING: [HeaderName; 10] = [
     UPGRADE,
 ];
 
+/// Fields of a head that are looked at together first: as many as a mask has bits. Further ones are scanned each.
+const LOOKED_AT: usize = u128::BITS as usize;
+
 /// Field names shorter than this, in bytes, hold no secret.
 const TELLING_NAME_BYTES: usize = 16;
 
@@ -151,13 +154,19 @@ impl HeadScan<'_> {
     /// Scans a host's name. Its case is lost, so it is scanned in both, and as rules spell it.
     pub(crate) fn host(&self, name: &str) -> Result<(), Blocked> {
         let mut desk = self.desk();
-        self.part_of_url(name, &mut desk)?;
-        self.other_spellings(name, &self.case(Surface::Url, None), &mut desk)
+        let case = self.case(Surface::Url, None);
+        desk.line.clear();
+        desk.add_line(&[name.as_bytes()]);
+        desk.add_upper(name);
+        if desk.stirs() {
+            self.part_of_url(name, &mut desk)?;
+            desk.scan_as_it_is(&case, View::RAW, name.to_ascii_uppercase().as_bytes())?;
+        }
+        self.spelled(name, &case, &mut desk)
     }
 
-    /// Scans a text that has lost the case of its letters as it may have been spelled.
-    fn other_spellings(&self, text: &str, case: &Case<'_>, desk: &mut Desk) -> Result<(), Blocked> {
-        desk.scan_as_it_is(case, View::RAW, text.to_ascii_uppercase().as_bytes())?;
+    /// Scans a text that has lost the case of its letters as rules spell it.
+    fn spelled(&self, text: &str, case: &Case<'_>, desk: &mut Desk) -> Result<(), Blocked> {
         let spelled = self.rules.spellings(text.as_bytes());
         spelled.iter().try_for_each(|text| desk.scan_as_it_is(case, View::RAW, text))
     }
@@ -190,16 +199,20 @@ impl HeadScan<'_> {
         desk: &mut Desk,
     ) -> Result<Overwrites, Blocked> {
         let mut found = Overwrites::default();
+        let stirring = stirring(fields, desk);
         for (index, (name, value)) in fields.iter().enumerate() {
             let case = self.case(surface.unwrap_or_else(|| surface_of(name)), Some(name));
             let case = Case { writable: self.writable(name, case.surface), ..case };
-            self.line(&case, name, value, desk)?;
-            let ranges = desk.layer.take_redacted();
-            if !ranges.is_empty() {
-                found.0.push(Overwrite { index, ranges });
+            let stirs = index >= LOOKED_AT || stirring >> index & 1 == 1;
+            if stirs {
+                self.line(&case, name, value, desk)?;
+                let ranges = desk.layer.take_redacted();
+                if !ranges.is_empty() {
+                    found.0.push(Overwrite { index, ranges });
+                }
             }
-            if name.as_str().len() >= TELLING_NAME_BYTES {
-                self.name(name, case.surface, desk)?;
+            if is_telling(name) {
+                self.name(name, case.surface, stirs, desk)?;
             }
         }
         Ok(found)
@@ -234,13 +247,16 @@ impl HeadScan<'_> {
         }
     }
 
-    /// Scans a field's name in both cases and as rules spell it; behind its encodings it was seen with its value. HTTP/1
-    /// passes it on as the client spelt it, which is not to be seen here.
-    fn name(&self, name: &HeaderName, surface: Surface, desk: &mut Desk) -> Result<(), Blocked> {
+    /// Scans a field's name in both cases, where it stirs, and as rules spell it; behind its encodings it was seen with
+    /// its value. HTTP/1 passes it on as the client spelt it, which is not to be seen here.
+    fn name(&self, name: &HeaderName, surface: Surface, stirs: bool, desk: &mut Desk) -> Result<(), Blocked> {
         let judge = CaseLost(self.judge);
         let case = Case { judge: &judge, ..self.case(surface, None) };
-        desk.scan_as_it_is(&case, View::RAW, name.as_str().as_bytes())?;
-        self.other_spellings(name.as_str(), &case, desk)
+        if stirs {
+            desk.scan_as_it_is(&case, View::RAW, name.as_str().as_bytes())?;
+            desk.scan_as_it_is(&case, View::RAW, name.as_str().to_ascii_uppercase().as_bytes())?;
+        }
+        self.spelled(name.as_str(), &case, desk)
     }
 
     fn case<'c>(&'c self, surface: Surface, field: Option<&'c HeaderName>) -> Case<'c> {
@@ -255,6 +271,23 @@ impl HeadScan<'_> {
             events: Vec::new(),
         }
     }
+}
+
+/// Which of the first [`LOOKED_AT`] fields have to be scanned: a bit for each in which something may begin, or whose
+/// credentials have to be decoded.
+fn stirring(fields: &HeaderMap, desk: &mut Desk) -> u128 {
+    let (mut ends, mut stirring) = ([usize::MAX; LOOKED_AT], 0);
+    desk.line.clear();
+    for (index, (name, value)) in fields.iter().enumerate().take(LOOKED_AT) {
+        desk.add_line(&[name.as_str().as_bytes(), COLON, value.as_bytes()]);
+        if is_telling(name) {
+            desk.add_upper(name.as_str());
+        }
+        ends[index] = desk.line.len();
+        stirring |= u128::from(surface_of(name) == Surface::Authorization) << index;
+    }
+    desk.layer.stirs(&desk.line, |at| stirring |= 1 << ends.partition_point(|end| *end <= at));
+    stirring
 }
 
 /// Judges matches in text that has lost the case of its letters: that a checksum fails proves nothing there.
@@ -283,6 +316,26 @@ struct Desk {
 }
 
 impl Desk {
+    /// Adds a line to those of which [`stirs`](Self::stirs) tells.
+    fn add_line(&mut self, pieces: &[&[u8]]) {
+        pieces.iter().for_each(|piece| self.line.extend_from_slice(piece));
+        self.line.push(b'\n');
+    }
+
+    /// Adds a line in upper case.
+    fn add_upper(&mut self, text: &str) {
+        let start = self.line.len();
+        self.add_line(&[text.as_bytes()]);
+        self.line[start..].make_ascii_uppercase();
+    }
+
+    /// Whether something may begin in the lines.
+    fn stirs(&self) -> bool {
+        let mut stirs = false;
+        self.layer.stirs(&self.line, |_| stirs = true);
+        stirs
+    }
+
     fn scan(&mut self, case: &Case<'_>, view: View, text: &[u8]) -> Result<(), Blocked> {
         self.layer.whole(text, view, case, &mut self.events)
     }
@@ -338,6 +391,11 @@ fn overwritten(value: &HeaderValue, ranges: &[Range<u64>], start: usize) -> Head
     let mut changed = HeaderValue::from_bytes(&bytes).expect("a value with stars in it is a value");
     changed.set_sensitive(value.is_sensitive());
     changed
+}
+
+/// Whether a field's name alone may hold a secret.
+fn is_telling(name: &HeaderName) -> bool {
+    name.as_str().len() >= TELLING_NAME_BYTES
 }
 
 fn surface_of(name: &HeaderName) -> Surface {

@@ -182,6 +182,11 @@ impl Layer {
         self.rule(text, case, events)
     }
 
+    /// As [`ViewScanner::stirs`].
+    pub(super) fn stirs(&self, lines: &[u8], told: impl FnMut(usize)) {
+        self.scanner.stirs(lines, told);
+    }
+
     /// Bytes that views have yielded since this was asked last.
     pub(super) fn take_decoded(&mut self) -> usize {
         let all = self.scanner.decoded();
