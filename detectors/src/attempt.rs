@@ -90,8 +90,8 @@ impl Attempt {
     }
 
     /// Stream offset of the byte that it read last, if that ended it, else of the next one.
-    pub(crate) fn end(&self) -> u64 {
-        self.start + u64::from(self.length)
+    pub(crate) fn end(&self, rule: &Compiled) -> u64 {
+        self.start + u64::from(self.length.min(rule.max_length))
     }
 
     /// Takes the step at the end of input.

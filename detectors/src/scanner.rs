@@ -315,9 +315,10 @@ impl Pass<'_> {
 
     /// Runs an attempt and returns it if it lives on.
     fn run(&mut self, mut attempt: Attempt, to: u64) -> Option<Attempt> {
-        let fate = attempt.run(self.rules.compiled(attempt.rule), self.bytes, to);
+        let rule = self.rules.compiled(attempt.rule);
+        let fate = attempt.run(rule, self.bytes, to);
         if let Some(spans) = self.spans.as_deref_mut() {
-            spans.note(attempt.start, attempt.end());
+            spans.note(attempt.start, attempt.end(rule));
         }
         match fate {
             Fate::Alive => return Some(attempt),

@@ -499,7 +499,7 @@ fn a_stream_at_rest_is_small() {
 fn what_turned_out_to_be_nothing_leaves_no_trace_however_the_stream_is_cut() {
     let rules = rules();
     let wide: Vec<u8> = KEY.bytes().flat_map(|byte| [byte, 0]).collect();
-    let cases: [(&[&[u8]], &[&str]); 7] = [
+    let cases: [(&[&[u8]], &[&str]); 8] = [
         // An escape that is none, in the middle of a match.
         (
             &[PAT.as_bytes(), "\\&aGVsbG8gd29ybGQsIGhlbGxv\u{200b}AKI\u{200b}AABCDEFGHIJKLMNOP".as_bytes()],
@@ -525,6 +525,11 @@ fn what_turned_out_to_be_nothing_leaves_no_trace_however_the_stream_is_cut() {
                 "PK\u{200b}AKI\u{200b}AABCDEFGHIJKLMNOP".as_bytes(),
             ],
             &["invisible key:139-162"],
+        ),
+        // One behind a match as long as its rule allows, and the byte that shows where that ends.
+        (
+            &[CHIMP.as_bytes(), "a\u{200b}AKI\u{200b}AABCDEFGHIJKLMNOP".as_bytes()],
+            &["chimp:0-37", "invisible key:41-64"],
         ),
         // A stream inside of what began like another.
         (&[b"PACK\0\0\0\x02ghword ", &gzip(PAT.as_bytes())], &["gzip pat:0-0"]),
