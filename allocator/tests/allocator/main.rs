@@ -27,6 +27,7 @@
 //! | sessions that died keep the pool | `dialects::eighty_six_dead_sessions_do_not_keep_the_pool` |
 //! | a network pruned before its first container | `dialects::a_pruned_network_is_restored_at_the_event_and_after_a_broken_stream`, `docker::a_pruned_network_is_restored_and_routes_are_avoided` |
 //! | networks of other drivers and scopes, or malformed | `dialects::odd_networks_do_not_hide_the_others` |
+//! | a route, or a network, that is a moment old | `routes::what_came_a_moment_ago_is_avoided_and_what_went_is_given`, `docker::a_pruned_network_is_restored_and_routes_are_avoided` |
 //! | a VPN's halves of the world, or a wide route, end everything | `world::tests::routes_inside_the_pool_block_and_routes_over_it_warn` |
 //! | a pool that meets the engine's defaults | `status::tests::each_trouble_has_its_code` |
 //! | a lost answer makes a second lease | `api::a_client_that_hangs_up_finds_its_lease_with_the_same_key` |
@@ -55,5 +56,6 @@ mod docker;
 mod exhaustion;
 mod gateway;
 mod peers;
+mod routes;
 mod speed;
 mod support;
