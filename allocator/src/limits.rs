@@ -63,7 +63,7 @@ pub(crate) const LEDGER_QUEUE: usize = 1024;
 /// Jobs that share one durable commit.
 pub(crate) const LEDGER_BATCH_MAX: usize = 128;
 
-/// Age up to which a view of the host and the engine serves an acquire.
+/// Age up to which a list of the engine's containers serves an acquire (ports are probed besides), and a whole view whoever shows it.
 pub(crate) const WORLD_AGE_MAX: Duration = Duration::from_secs(1);
 /// Time for a look at an engine that whoever can do without it waits for.
 pub(crate) const LOOK_PATIENCE: Duration = Duration::from_secs(5);

@@ -180,15 +180,10 @@ impl Service {
         Ok(busy.into_iter().map(|port| port.name).collect())
     }
 
-    /// A world that is young enough to draw from.
+    /// A world to draw subnets from: no route or network that was there before this call is missing.
     pub(crate) async fn look(&self) -> Result<Arc<World>, Error> {
         let failed = |source| Error::Host { why: "the host's routes cannot be read".into(), source };
-        let world = self.worlds.glance(limits::WORLD_AGE_MAX).await.map_err(failed)?;
-        if world.view().is_some_and(|view| !view.shared_namespace) {
-            // The probes are blind there: the engine's list is all that shows a foreign port, so it has to be of now.
-            return self.look_anew().await;
-        }
-        Ok(world)
+        self.worlds.survey(limits::WORLD_AGE_MAX).await.map_err(failed)
     }
 
     /// The same for ports alone and for what is shown: an engine that does not answer is not waited for.

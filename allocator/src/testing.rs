@@ -111,6 +111,8 @@ pub(crate) struct FakeHostState {
     pub(crate) busy: HashSet<(Proto, u16)>,
     pub(crate) broken: HashSet<u16>,
     pub(crate) routes: Vec<Route>,
+    /// How often the routes were read.
+    pub(crate) readings: usize,
     pub(crate) dead: HashSet<i32>,
     pub(crate) boot_id: String,
 }
@@ -131,8 +133,13 @@ impl Host for FakeHost {
     }
 
     fn routes(&self) -> BoxFuture<'_, io::Result<Vec<Route>>> {
-        let routes = self.state().routes.clone();
-        Box::pin(async move { Ok(routes) })
+        Box::pin(async move {
+            // As with the kernel, others come to their turn meanwhile.
+            tokio::task::yield_now().await;
+            let mut state = self.state();
+            state.readings += 1;
+            Ok(state.routes.clone())
+        })
     }
 
     fn alive(&self, process: &Process) -> bool {

@@ -1,7 +1,8 @@
 //! The world: one look at the engine and the host, and what follows from it for the pools.
 //!
-//! A [`World`] is immutable and shared. [`Worlds`] takes it: at most one look at a time, reused while it is young enough. The judgements
-//! over it (what is foreign, what collides) are pure functions at the end of this file.
+//! A [`World`] is immutable and shared. [`Worlds`] takes it: at most one look at a time, reused while it is young enough. What subnets
+//! must not overlap comes without a word (a route), so for them it is read anew; whoever asks meanwhile shares the next reading. The
+//! judgements over it (what is foreign, what collides) are pure functions at the end of this file.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
@@ -25,7 +26,7 @@ use crate::settings::EngineChoice;
 pub(crate) struct EngineView {
     pub(crate) info: EngineInfo,
     pub(crate) networks: Vec<Network>,
-    pub(crate) containers: Vec<Container>,
+    pub(crate) containers: Arc<[Container]>,
     /// The engine's bridge is in this network namespace: probes and routes see what its containers do.
     pub(crate) shared_namespace: bool,
 }
@@ -99,6 +100,8 @@ pub(crate) struct Worlds {
     engine: RwLock<Option<Arc<dyn Engine>>>,
     host: Arc<dyn Host>,
     latest: Mutex<Option<Arc<World>>>,
+    /// The last survey, and when it began.
+    surveyed: Mutex<Option<(Instant, Arc<World>)>>,
     /// The last look, outdated or not.
     recent: std::sync::Mutex<Option<Arc<World>>>,
     /// What the engine had when it last answered.
@@ -118,6 +121,7 @@ impl Worlds {
             engine: RwLock::new(engine),
             host,
             latest: Mutex::default(),
+            surveyed: Mutex::default(),
             recent: Default::default(),
             before: Default::default(),
             silent: AtomicBool::new(false),
@@ -180,7 +184,53 @@ impl Worlds {
         }
     }
 
-    /// The same for who can do without the engine: one that does not answer soon counts as down until a look that waits for it ends.
+    /// A look to draw subnets from: its routes, addresses and networks are read after it was asked for, by a reading that everyone
+    /// shares who asked before it began. Its containers may be as old as `age`, unless their list is all that shows foreign ports.
+    pub(crate) async fn survey(&self, age: Duration) -> std::io::Result<Arc<World>> {
+        let asked = Instant::now();
+        let mut surveyed = self.surveyed.lock().await;
+        if let Some((began, world)) = &*surveyed
+            && *began >= asked
+        {
+            return Ok(world.clone());
+        }
+        let mut world = self.glance(age).await?;
+        let mut began = world.taken;
+        if began < asked {
+            (began, world) = match world.view() {
+                Some(view) if !view.shared_namespace => {
+                    let world = self.look(Duration::ZERO).await?;
+                    (world.taken, world)
+                }
+                _ => (Instant::now(), Arc::new(self.renewed(&world).await?)),
+            };
+        }
+        *surveyed = Some((began, world.clone()));
+        Ok(world)
+    }
+
+    /// The same world with the routes, addresses and networks of now.
+    async fn renewed(&self, world: &World) -> std::io::Result<World> {
+        let routes = self.host.routes().await?;
+        let engine = match world.view() {
+            None => world.engine.clone(),
+            Some(view) => match self.networks().await {
+                Err(why) => EngineState::Down(why),
+                Ok(networks) => {
+                    let (info, containers) = (view.info.clone(), view.containers.clone());
+                    let shared_namespace = view.shared_namespace;
+                    EngineState::Up(Arc::new(EngineView { info, networks, containers, shared_namespace }))
+                }
+            },
+        };
+        Ok(World { taken: world.taken, engine, routes, before: world.before.clone() })
+    }
+
+    async fn networks(&self) -> Result<Vec<Network>, String> {
+        self.engine().await?.networks().await.map_err(|error| error.to_string())
+    }
+
+    /// The same as a glance for who can do without the engine: one that does not answer soon counts as down until a look that waits for it ends.
     pub(crate) async fn glimpse(&self, age: Duration) -> std::io::Result<Arc<World>> {
         if let Some(world) = self.recent(age) {
             return Ok(world);
@@ -247,7 +297,7 @@ async fn view(engine: &dyn Engine, routes: &[Route]) -> Outcome<EngineView> {
     // Networks first: a container that appears meanwhile has a network that was listed.
     let info = engine.info().await?;
     let networks = engine.networks().await?;
-    let containers = engine.containers().await?;
+    let containers = engine.containers().await?.into();
     let shared_namespace = shares_namespace(&networks, routes);
     Ok(EngineView { info, networks, containers, shared_namespace })
 }

@@ -10,6 +10,7 @@ use crate::testing::{BARE, NETWORK, T0, active, after, book, reserved, wish};
 use crate::world::EngineView;
 
 fn world(networks: Vec<Network>, containers: Vec<Container>) -> World {
+    let containers = containers.into();
     let view = EngineView { info: EngineInfo::default(), networks, containers, shared_namespace: true };
     World { taken: Instant::now(), engine: EngineState::Up(Arc::new(view)), routes: Vec::new(), before: None }
 }

@@ -35,7 +35,7 @@ impl Service {
                 Err(error) if error.failure == Failure::Refused(Refused::Overlap) => {
                     tracing::debug!(lease = %lease.id, subnet = %spec.subnet, %error, "the engine refused a subnet");
                     self.metrics.conflict("subnet");
-                    lease = self.next_subnet(&lease, world).await?;
+                    lease = self.next_subnet(&lease).await?;
                 }
                 Err(error) => return Err(Error::engine("creating a network", error)),
             }
@@ -114,11 +114,13 @@ impl Service {
         self.ledger.record(move |book| decide::set_network(book, &id, Some(&network), false)).await
     }
 
-    async fn next_subnet(&self, lease: &Lease, world: &World) -> Result<Lease, Error> {
+    async fn next_subnet(&self, lease: &Lease) -> Result<Lease, Error> {
         if let Some(subnet) = &lease.subnet {
             self.passed_over().nets.insert(subnet.net, Instant::now());
         }
-        let (id, blocked) = (lease.id.clone(), self.blocked(world, true).subnets);
+        let world = self.look().await?;
+        self.engine_needed(&world)?;
+        let (id, blocked) = (lease.id.clone(), self.blocked(&world, true).subnets);
         self.ledger.record(move |book| decide::swap_subnet(book, &id, &blocked)).await
     }
 

@@ -90,7 +90,7 @@ fn a_gateway_that_is_away_or_twofold_is_told() {
     assert_eq!(codes(&following, None, &world(view(), &[]), 1), [""; 0]);
     let labels = [(LABEL_ROLE.to_owned(), ROLE_GATEWAY.to_owned())];
     let gateway = Container { running: true, labels: labels.into(), ..Container::default() };
-    let two = EngineView { containers: vec![gateway.clone(), gateway], ..view() };
+    let two = EngineView { containers: [gateway.clone(), gateway].into(), ..view() };
     assert_eq!(codes(&following, None, &world(two, &[]), 1), ["gateways"]);
 }
 

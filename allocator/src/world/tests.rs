@@ -71,7 +71,7 @@ fn published_and_planned_ports_count_in_every_state() {
         },
         Container { running: false, will_publish: vec![(Proto::Udp, 20003)], ..Container::default() },
     ];
-    let view = EngineView { containers, ..EngineView::default() };
+    let view = EngineView { containers: containers.into(), ..EngineView::default() };
     let ports = engine_ports(&World {
         taken: Instant::now(),
         engine: EngineState::Up(Arc::new(view)),
@@ -111,4 +111,43 @@ async fn a_look_is_shared_until_it_is_old_or_outdated() {
     engine.state().down = true;
     let blind = worlds.look(Duration::ZERO).await.expect("it can be taken");
     assert!(matches!(blind.engine, EngineState::Down(_)));
+}
+
+#[tokio::test]
+async fn a_survey_sees_what_came_a_moment_before_it_was_asked_for() {
+    let (engine, host) = (Arc::new(FakeEngine::new()), Arc::new(FakeHost::default()));
+    let worlds = Worlds::over(engine.clone(), host.clone());
+    let (age, pool) = (Duration::from_secs(60), [net("10.252.0.0/16")]);
+    let foreign = |world: &World| {
+        foreign_nets(world, &pool, false).into_iter().map(|(net, _)| net.to_string()).collect::<Vec<_>>()
+    };
+    worlds.look(age).await.expect("one that serves for long");
+    let bridge = Network { name: "bridge".into(), gateways: vec!["172.17.0.1".into()], ..Network::default() };
+    engine.state().networks.push(bridge);
+    host.state().routes.push(route("172.17.0.1/32", true));
+    let shared = worlds.look(Duration::ZERO).await.expect("it can be taken");
+    assert!(shared.view().is_some_and(|view| view.shared_namespace));
+    host.state().routes.push(route("10.252.1.0/24", false));
+    engine.state().foreign(net("10.252.2.0/24"));
+    assert_eq!(foreign(&worlds.glance(age).await.expect("it can be taken")), [""; 0]);
+    let survey = worlds.survey(age).await.expect("it can be taken");
+    assert_eq!(foreign(&survey), ["10.252.2.0/24", "10.252.1.0/24"]);
+    engine.state().down = true;
+    let blind = worlds.survey(age).await.expect("it can be taken");
+    assert!(matches!(blind.engine, EngineState::Down(_)), "what its networks are now is unknown");
+}
+
+#[tokio::test]
+async fn surveys_asked_for_at_once_share_a_reading_that_began_after_all_of_them() {
+    let host = Arc::new(FakeHost::default());
+    let worlds = Worlds::over(Arc::new(FakeEngine::new()), host.clone());
+    let age = Duration::from_secs(60);
+    worlds.look(age).await.expect("it can be taken");
+    let before = host.state().readings;
+    let surveys = futures_util::future::join_all((0..24).map(|_| worlds.survey(age))).await;
+    // The first reads alone: the others asked when it had begun.
+    assert_eq!(host.state().readings - before, 2);
+    let surveys: Vec<_> = surveys.into_iter().map(|survey| survey.expect("it can be taken")).collect();
+    assert!(surveys[2..].iter().all(|survey| Arc::ptr_eq(survey, &surveys[1])));
+    assert!(!Arc::ptr_eq(&surveys[0], &surveys[1]));
 }

@@ -1,6 +1,7 @@
 //! The lease interface, without an engine: statuses, words, bounds.
 
 use std::collections::HashSet;
+use std::io::ErrorKind;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -180,6 +181,41 @@ fn listeners_that_were_there_first_are_passed_over() {
     let lease = server.acquire(&ports("k", 4)).expect(201);
     assert_eq!(numbers(&lease), [60, 61, 62, 63].map(|offset| u64::from(home.first + offset)));
     assert_eq!(server.acquire(&ports("l", 1)).expect(503)["pool"]["counts"]["foreign_host"], 60);
+}
+
+/// Binds as a program does that sets no option.
+fn plain_bind(port: u16) -> std::io::Result<()> {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
+    socket.bind(&std::net::SocketAddr::from(([127, 0, 0, 1], port)).into())
+}
+
+#[test]
+fn a_guard_stands_on_a_leased_port_across_restarts_and_until_its_lease_ends() {
+    let home = Home::new(
+        "{version: 1, docker: {socket: null}, gateway: null, ports: {range: {ports}, guard: true}, \
+         leases: {ttl: 60s, drain: 1s, grace: 1s}}",
+    );
+    let server = home.start();
+    let lease = server.acquire(&ports("k", 2)).expect(201);
+    let numbers: Vec<u16> =
+        numbers(&lease).into_iter().map(|port| u16::try_from(port).expect("a port")).collect();
+    let stands = |port: &u16| plain_bind(*port).is_err_and(|error| error.kind() == ErrorKind::AddrInUse);
+    assert!(numbers.iter().all(stands), "a leased port can be taken");
+    // As the engine's proxy does, std sets SO_REUSEADDR.
+    drop(std::net::TcpListener::bind(("0.0.0.0", numbers[0])).expect("the engine publishes through it"));
+    server.kill();
+    assert!(!numbers.iter().any(stands), "guards are sockets and end with their process");
+    let server = home.start();
+    server.until("guards stand again", Duration::from_secs(10), |_| numbers.iter().all(stands));
+    let path = format!("/v1/leases/{}/ports/p0/conflict", lease["id"].as_str().expect("an id"));
+    server.ask("POST", &path, &json!({"message": "address already in use"})).expect(200);
+    assert!(!stands(&numbers[0]), "what the lease gave up is nobody's");
+    server.release(&lease);
+    // A probe of the drain may hold it for a moment.
+    server.until("its guard is lifted", Duration::from_secs(1), |_| !stands(&numbers[1]));
+    server.until("its guard keeps no lease from ending", Duration::from_secs(10), |server| {
+        server.live().is_empty()
+    });
 }
 
 #[test]

@@ -215,6 +215,21 @@ fn a_pruned_network_is_restored_at_the_event_and_after_a_broken_stream() {
     assert_eq!(server.ask("PUT", &path, &json!({"epoch": epoch})).expect(200)["state"], "lost_network");
 }
 
+/// An engine that sends no events of its networks is looked at every few seconds.
+#[test]
+fn a_network_that_goes_without_a_word_is_missed() {
+    let podman = DIALECTS.into_iter().find(|dialect| dialect.podman).expect("there is one");
+    let place = Place::new(podman);
+    let server = place.home.start();
+    let lease = server.acquire(&network("k")).expect(201);
+    place.engine.state().networks.clear();
+    server.until("the network is back", Duration::from_secs(15), |_| {
+        place.engine.networks_of_leases().len() == 1
+    });
+    settled(&server, &place);
+    assert_eq!(server.live()[0]["subnet"]["cidr"], lease["subnet"]["cidr"]);
+}
+
 #[test]
 fn leaks_are_reaped_and_what_is_not_ours_is_not_touched() {
     let place = Place::docker();

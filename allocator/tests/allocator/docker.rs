@@ -382,11 +382,17 @@ fn a_pruned_network_is_restored_and_routes_are_avoided() {
     if !ip(&["route", "add", "blackhole", "10.246.97.128/26", "table", "52"]) {
         return skip("no route can be added");
     }
-    // A look at the host serves for a second; one from before the route knows nothing of it.
-    std::thread::sleep(Duration::from_millis(1100));
     let next = server.acquire(&json!({"client_key": "l", "subnet": {}}));
     assert!(ip(&["route", "del", "blackhole", "10.246.97.128/26", "table", "52"]));
     assert_eq!(next.expect(201)["subnet"]["cidr"], "10.246.98.0/24");
+    // A network without any route or address of the host's: the engine's list alone shows it.
+    let network = "network create --label decant.test=allocator --internal -o com.docker.network.bridge.inhibit_ipv4=true";
+    let mut args: Vec<&str> = network.split(' ').collect();
+    args.extend(["--subnet", "10.246.99.64/26", "decant-test-a-moment-ago"]);
+    docker(&args).expect("it can be made");
+    let next = server.acquire(&json!({"client_key": "m", "subnet": {}}));
+    docker(&["network", "rm", "decant-test-a-moment-ago"]).expect("it can be removed");
+    assert_eq!(next.expect(201)["subnet"]["cidr"], "10.246.97.0/24");
     for lease in server.live() {
         server.release(&lease);
     }

@@ -102,6 +102,35 @@ fn a_lease_with_a_subnet_waits_for_the_gateway() {
     assert_eq!(told.iter().find(|line| line["type"] == "gone").expect("it is told")["cause"], "released");
 }
 
+/// A gateway that is no container admits leases as any other does; where it is reached is told by the configuration.
+#[test]
+fn a_gateway_elsewhere_is_reached_where_the_configuration_says() {
+    for (choice, url, address) in [
+        ("{host: true, proxy_port: 9098}", "http://10.248.0.1:9098", json!("10.248.0.1")),
+        ("{url: 'http://proxy.test:9097'}", "http://proxy.test:9097", Value::Null),
+    ] {
+        let home = Home::new(&format!(
+            "{{version: 1, docker: {{socket: null}}, gateway: {choice}, subnets: {{pool: 10.248.0.0/24, prefix: 24}}, \
+             ports: {{range: {{ports}}}}, leases: {{ttl: 60s, drain: 1s, grace: 2s}}}}"
+        ));
+        let server = home.start();
+        let wish = json!({"client_key": "k", "policy": "default", "subnet": {}});
+        assert_eq!(server.acquire(&wish).expect(503)["reason"], "gateway", "{choice}");
+        let told = follow(&server, good);
+        assert_eq!(told.recv().expect("a line")["type"], "end");
+        server.until("what was refused is gone", Duration::from_secs(10), |server| server.live().is_empty());
+        let lease = server.acquire(&wish).expect(201);
+        let line = told.iter().find(|line| line["lease"]["id"] == lease["id"]).expect("it is told");
+        assert_eq!(line["lease"]["gateway"], address, "{choice}");
+        assert_eq!(
+            (&lease["proxy"]["url"], &lease["proxy"]["env"]["https_proxy"]),
+            (&url.into(), &url.into())
+        );
+        server.release(&lease);
+        server.until("it is gone", Duration::from_secs(10), |server| server.live().is_empty());
+    }
+}
+
 #[test]
 fn a_refusal_reaches_the_client_and_a_silent_gateway_is_a_timeout() {
     let (home, engine) = place();

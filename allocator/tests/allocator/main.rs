@@ -21,12 +21,13 @@
 //! | an engine's words for an overlap unknown; list, then create | `dialects::every_engine_s_refusal_of_a_subnet_leads_to_the_next`, `docker::thirty_at_once_with_a_stranger_in_between_each_get_their_own_or_are_told` |
 //! | two networks of one name | `dialects::networks_of_one_name_are_told_apart_by_id` |
 //! | the engine's own pools used up | `dialects::the_engine_s_own_pools_are_never_asked`, `exhaustion::leases_go_on_where_the_engine_s_own_pools_are_used_up` |
-//! | a recreated gateway has lost its networks | `gateway::a_recreated_gateway_waits_for_nobody`, `docker::a_recreated_gateway_is_back_in_every_network_within_two_seconds`, `reconcile::tests::a_gateway_recreated_under_an_acquire_is_attached_when_that_has_ended` |
+//! | a recreated gateway has lost its networks | `gateway::a_recreated_gateway_waits_for_nobody`, `docker::a_recreated_gateway_is_back_in_every_network_within_two_seconds`, `reconcile::tests::gateway::a_gateway_recreated_under_an_acquire_is_attached_when_that_has_ended` |
 //! | two gateways that want one address | `plan::tests::another_gateway_makes_room_for_the_one_that_is_attached`, `docker::the_gateway_of_the_configured_name_takes_its_place_back` |
 //! | a launcher that answers for the gateway | `peers::launchers_cannot_answer_for_the_gateway_nor_the_gateway_take_leases` |
 //! | sessions that died keep the pool | `dialects::eighty_six_dead_sessions_do_not_keep_the_pool` |
-//! | a network pruned before its first container | `dialects::a_pruned_network_is_restored_at_the_event_and_after_a_broken_stream`, `docker::a_pruned_network_is_restored_and_routes_are_avoided` |
+//! | a network pruned before its first container | `dialects::a_pruned_network_is_restored_at_the_event_and_after_a_broken_stream`, `dialects::a_network_that_goes_without_a_word_is_missed`, `docker::a_pruned_network_is_restored_and_routes_are_avoided` |
 //! | networks of other drivers and scopes, or malformed | `dialects::odd_networks_do_not_hide_the_others` |
+//! | a route, or a network, that is a moment old | `routes::what_came_a_moment_ago_is_avoided_and_what_went_is_given`, `docker::a_pruned_network_is_restored_and_routes_are_avoided` |
 //! | a VPN's halves of the world, or a wide route, end everything | `world::tests::routes_inside_the_pool_block_and_routes_over_it_warn` |
 //! | a pool that meets the engine's defaults | `status::tests::each_trouble_has_its_code` |
 //! | a lost answer makes a second lease | `api::a_client_that_hangs_up_finds_its_lease_with_the_same_key` |
@@ -55,5 +56,6 @@ mod docker;
 mod exhaustion;
 mod gateway;
 mod peers;
+mod routes;
 mod speed;
 mod support;

@@ -250,8 +250,8 @@ impl Engine {
     }
 
     pub(crate) fn networks_of_leases(&self) -> Vec<Value> {
-        let networks = self.state().networks.clone();
-        networks.into_iter().filter(|network| network["Labels"].get("decant.lease").is_some()).collect()
+        let leased = |one: &&Value| one["Labels"]["decant.lease"].is_string();
+        self.state().networks.iter().filter(leased).cloned().collect()
     }
 
     fn serve(&self, stream: UnixStream) {
@@ -312,8 +312,7 @@ impl Engine {
     }
 
     fn version(&self) -> Value {
-        let name = if self.dialect.podman { "Podman Engine" } else { "Engine" };
-        json!({"Version": self.dialect.version, "ApiVersion": self.dialect.api, "MinAPIVersion": "1.12", "Components": [{"Name": name, "Version": self.dialect.version}]})
+        json!({"Version": self.dialect.version, "ApiVersion": self.dialect.api, "MinAPIVersion": "1.12", "Components": [{"Name": if self.dialect.podman { "Podman Engine" } else { "Engine" }, "Version": self.dialect.version}]})
     }
 
     fn inspect(&self, id: &str) -> (u16, Value) {
