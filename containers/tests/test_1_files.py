@@ -1,5 +1,6 @@
 """The files of the appliance, without the stack: both Composes read the compose file, the programs read their configurations."""
 
+import gzip
 import json
 import os
 import re
@@ -97,6 +98,26 @@ class Files(unittest.TestCase):
         self.assertIn("detector", named)
         table = README.read_text().partition("| a refusal says | do |")[2].partition("\n\n")[0]
         self.assertEqual(named - set(re.findall(r"`(\w+)`", table)), set())
+
+    def test_the_worked_example_of_the_readme_works(self):
+        blocks = re.findall(r"```yaml\n(.*?)```", README.read_text(), re.S)
+        starting = lambda words: next(block for block in blocks if block.startswith(words))
+        detector = starting("# team.yaml")
+        gateway = starting("version: 1\nmode:") + "detectors: {files: [team.yaml]}\n" + starting("tests:") + starting("exceptions:")
+        leak = '{"key": "' + re.search("match: \\['(\\w+)'", detector)[1] + '"}\n'
+        with tempfile.TemporaryDirectory() as folder:
+            write = lambda name, data: Path(folder, name).write_bytes(data)
+            write("gateway.yaml", gateway.encode())
+            write("leak.json", leak.encode())
+            write("leak.json.gz", gzip.compress(leak.encode()))
+            decant = lambda verb, *words: run(PROGRAMS / "decant", verb, "--config", "gateway.yaml", *words, cwd=folder, check=False)
+            check = lambda: decant("check", "--state-dir", f"{folder}/state")
+            write("team.yaml", detector.encode())
+            self.assertRegex(check(), r"^gateway.yaml:\d+:\d+: `acme-key` must stop this request.*$", "while it only alerts")
+            self.assertIn("acme_", decant("explain", "acme-key"))
+            self.assertRegex(decant("scan", "leak.json"), r"^leak.json:\d+: acme-key")
+            write("team.yaml", detector.replace("action: alert", "action: block").encode())
+            self.assertRegex(check(), "^fine")
 
     def test_systemd_reads_the_units(self):
         if not shutil.which("systemd-analyze"):
