@@ -87,7 +87,7 @@ class Demo(unittest.TestCase):
         volumes = {mount["Destination"]: (mount.get("Name"), Path(mount["Source"])) for mount in mounts}
         name, keys = volumes["/var/lib/decant/ca"]
         self.assertEqual(name, f"{NAME}_gateway-ca")
-        self.assertEqual({path.stat().st_mode & 0o777 for path in keys.glob("*.key")}, {0o600}, list(keys.iterdir()))
+        self.assertEqual({path.stat().st_mode & 0o777 for path in keys.glob("*/key.pem")}, {0o600})
         _, state = volumes["/var/lib/decant"]
         self.assertEqual(list((state / "ca").iterdir()), [])
 
