@@ -225,15 +225,17 @@ class Escapes(unittest.TestCase):
     def test_what_is_pushed(self):
         """The policy of the first bottle allows pushes, that of the second says nothing of them."""
         secret = f"key={lab.aws_key()}"
-        for branch, bottle, text, reason in [("clean", self.narrow, "nothing", None), ("secret", self.narrow, secret, "detector"),
-                                             ("denied", self.open, "nothing", "policy")]:
+        for branch, bottle, text, refused in [("clean", self.narrow, "nothing", None),
+                                              ("secret", self.narrow, secret, "aws-access-key-id found in the request body"),
+                                              ("denied", self.open, "nothing", "route `anything` does not allow git push")]:
             with self.subTest(branch):
                 said = bottle.sh(PUSH.format(text=text, branch=branch))
                 there = self.narrow.sh("git ls-remote https://git.test/git/pushed.git")
-                self.assertEqual(f"refs/heads/{branch}" in there, reason is None, said)
-                if reason:
+                self.assertEqual(f"refs/heads/{branch}" in there, refused is None, said)
+                if refused:
                     self.assertIn("403", said)
-                    self.assertRegex(said, rf'receive-pack.*"reason":"{reason}"|"reason":"{reason}".*receive-pack')
+                    # The latest refusal stands first.
+                    self.assertRegex(said, rf'\[\{{[^{{}}]*"detail":"{refused}"[^{{}}]*"host":"git.test"')
 
     def test_addresses_that_no_policy_opens(self):
         hosts = [(f"a service of the host at {address}", f"http://{bracketed(address)}:{HOST_PORT}/") for address in host_addresses() if "%" not in address]
