@@ -122,13 +122,22 @@ async fn dispatch(command: Command) -> Result<ExitCode, Failure> {
         Command::Run(args) => run::run(args).await,
         Command::Health(args) => lease::health(args).await.map(|()| ExitCode::SUCCESS),
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Args::command(), "decant-allocator", &mut std::io::stdout());
+            print(&completions(shell));
             Ok(ExitCode::SUCCESS)
         }
         Command::Manual { dir } => clap_mangen::generate_to(Args::command(), &dir)
             .map(|()| ExitCode::SUCCESS)
             .map_err(|error| Failure::internal(format!("cannot write to {}: {error}", dir.display()))),
     }
+}
+
+/// The completions of a shell.
+fn completions(shell: clap_complete::Shell) -> String {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Args::command(), "decant-allocator", &mut script);
+    // For bash, a hyphen in the program's name is taken for the seam before a command where options are listed, and for none where
+    // commands are told apart: without this no option would be completed.
+    String::from_utf8_lossy(&script).replace("decant__subcmd__allocator", "decant__allocator")
 }
 
 /// The version, with the commit where the build was told it (`DECANT_COMMIT`).

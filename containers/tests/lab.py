@@ -57,6 +57,7 @@ bottles:
 policies:
   default:
     routes:
+      - {{name: pushes, hosts: [git.test], git: {{push: allow}}}}
       - {{name: origin, hosts: [{names}, "*.wild.test"]}}
   open:
     routes:

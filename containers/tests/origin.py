@@ -4,7 +4,7 @@
 
 Everything that arrives is remembered with the address it came from and told to whoever asks `/_seen` on the control port,
 so that a test can say what got through and from where. `/big/N` names N MiB; `/v2` is a registry with layers of the sizes that
-its tags name, and with images of one layer each that lies as `TAG.tar` in the site.
+its tags name, and with images of one layer each that lies as `TAG.tar` in the site; `/git` takes pushes.
 """
 
 import hashlib
@@ -14,11 +14,13 @@ import os
 import socket
 import ssl
 import struct
+import subprocess
 import sys
 import threading
 import urllib.parse
 
 CONTROL_PORT, PLAIN_PORT = 8099, 8080
+REPOSITORIES = "/tmp/repositories"
 MIB = 1 << 20
 BLOCK = bytes(hashlib.shake_128(b"a layer").digest(MIB))
 # Names to addresses; what ends with a key is answered alike.
@@ -112,6 +114,8 @@ class Handler(http.server.SimpleHTTPRequestHandler):
             return self.blocks(int(path.removeprefix("/big/")))
         if path.startswith("/v2/"):
             return self.registry(path)
+        if path.startswith("/git/"):
+            return self.git(path.removeprefix("/git"), body)
         if path.startswith("/site/"):
             self.path = path.removeprefix("/site")
             return super().do_HEAD() if self.command == "HEAD" else super().do_GET()
@@ -135,8 +139,26 @@ class Handler(http.server.SimpleHTTPRequestHandler):
             return self.blocks(Layers.known[name])
         return self.send_error(404)
 
-    def answer(self, body, kind):
-        self.send_response(200)
+    def git(self, path, body):
+        """By Git's own program for servers."""
+        about = {
+            "PATH": os.environ["PATH"],
+            "GIT_PROJECT_ROOT": REPOSITORIES,
+            "GIT_HTTP_EXPORT_ALL": "1",
+            "REMOTE_USER": "somebody",
+            "REQUEST_METHOD": self.command,
+            "PATH_INFO": path,
+            "QUERY_STRING": urllib.parse.urlsplit(self.path).query,
+            "CONTENT_TYPE": self.headers.get("Content-Type", ""),
+            "CONTENT_LENGTH": str(len(body)),
+        }
+        said = subprocess.run(["git", "http-backend"], input=body, env=about, stdout=subprocess.PIPE, check=True).stdout
+        head, _, content = said.partition(b"\r\n\r\n")
+        fields = dict(line.split(": ", 1) for line in head.decode().splitlines())
+        self.answer(content, fields["Content-Type"], int(fields.get("Status", "200")[:3]))
+
+    def answer(self, body, kind, status=200):
+        self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -213,6 +235,7 @@ def name_server(port=53):
 def main():
     certificate, key, site = sys.argv[1:]
     os.chdir(site)
+    subprocess.run(["git", "init", "--quiet", "--bare", f"{REPOSITORIES}/pushed.git"], check=True)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     serve(443, Handler, context)

@@ -4,6 +4,7 @@ import contextlib
 import json
 import re
 import unittest
+from pathlib import Path
 
 import lab
 from lab import BOTTLE_IMAGE, CONTAINERS, NAME, docker, run, until
@@ -33,6 +34,8 @@ REFUSED = [
     ("a secret, as pip is told", "pip download https://pypi.test/{secret}/demo-1.0-py3-none-any.whl", "Blocked by Decant: detector"),
 ]
 
+GROUPED = re.compile(r"by \(([\w, ]+)\) \((?:\w+\()?(decant_\w+)")
+
 
 class Demo(unittest.TestCase):
     @classmethod
@@ -55,11 +58,12 @@ class Demo(unittest.TestCase):
     def test_the_launcher_runs_a_command_and_releases_everything(self):
         before = set(self.lab.networks())
         command = [CONTAINERS / "bottle", "--session", f"{NAME}-launcher", "--label", f"{NAME}=1", BOTTLE_IMAGE]
-        said = run(*command, "sh", "-c", "curl -sS https://origin.test/; grep CapEff /proc/self/status; exit 7", check=False,
+        said = run(*command, "sh", "-c", "curl -sS https://origin.test/; grep -E 'CapEff|NoNewPrivs' /proc/self/status; exit 7", check=False,
                    env=self.lab.environment())
         self.assertIn("the origin", said)
         # Docker's usual capabilities without NET_RAW.
         self.assertIn("00000000a80405fb", said, "the usual capabilities without NET_RAW and NET_ADMIN")
+        self.assertIn("NoNewPrivs:\t1", said)
         until("its network is gone", lambda: set(self.lab.networks()) <= before, 30)
 
     def test_the_launcher_hands_on_the_exit_code(self):
@@ -77,6 +81,15 @@ class Demo(unittest.TestCase):
         for name, group in (("allocator", 0), ("gateway", 65532)):
             about = (self.lab.dir / f"run/{name}.sock").stat()
             self.assertEqual((about.st_gid, about.st_mode & 0o777), (group, 0o660), name)
+
+    def test_the_cas_key_has_a_volume_of_its_own(self):
+        mounts = json.loads(docker("inspect", "--format", "{{json .Mounts}}", f"{NAME}-gateway"))
+        volumes = {mount["Destination"]: (mount.get("Name"), Path(mount["Source"])) for mount in mounts}
+        name, keys = volumes["/var/lib/decant/ca"]
+        self.assertEqual(name, f"{NAME}_gateway-ca")
+        self.assertEqual({path.stat().st_mode & 0o777 for path in keys.glob("*/key.pem")}, {0o600})
+        _, state = volumes["/var/lib/decant"]
+        self.assertEqual(list((state / "ca").iterdir()), [])
 
     def test_prometheus_has_scraped_both_and_the_blocks_alert_fires(self):
         up = lambda: {one["metric"]["job"] for one in self.lab.prometheus("up == 1")}
@@ -96,7 +109,11 @@ class Demo(unittest.TestCase):
         with contextlib.suppress(AssertionError):
             until("all are scraped", lambda: wanted <= there(), 15, every=0.5)
         self.assertEqual(wanted - there(), set())
-
+        # Of what is there, every label that a panel goes by.
+        for labels, series in GROUPED.findall("\n".join(expressions())):
+            with self.subTest(f"{series} by {labels}"):
+                for one in self.lab.prometheus(f"count by ({labels}) ({series})"):
+                    self.assertEqual(set(one["metric"]), set(labels.split(", ")))
 
     def test_prometheus_understands_every_panel(self):
         for expression in expressions():
@@ -135,10 +152,11 @@ class Image(unittest.TestCase):
         docker("rm", "-f", name)
 
     def test_both_programs_say_what_they_are(self):
-        label = docker("image", "inspect", "--format", '{{index .Config.Labels "org.opencontainers.image.version"}}', lab.IMAGE)
+        form = '{{index .Config.Labels "org.opencontainers.image.version"}}|{{index .Config.Labels "org.opencontainers.image.revision"}}'
+        version, commit = docker("image", "inspect", "--format", form, lab.IMAGE).split("|")
         for program in ("decant", "decant-allocator"):
             said = docker("run", "--rm", "--entrypoint", f"/usr/bin/{program}", lab.IMAGE, "--version")
-            self.assertRegex(said, rf"^{program} {label}( \([0-9a-f]{{12}}(-dirty)?\))?$")
+            self.assertEqual(said, f"{program} {version} ({commit})" if commit else f"{program} {version}")
 
 
 if __name__ == "__main__":

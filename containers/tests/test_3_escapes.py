@@ -82,6 +82,11 @@ DIRECT = [
     ("raw frames", "packet", "host"),
 ]
 
+# A commit of one line, pushed to a branch of its own; then what the bottle may know of refusals.
+PUSH = """rm -rf /data/push && git clone -q https://git.test/git/pushed.git /data/push && cd /data/push && echo {text} >file && git add file
+git -c user.name=agent -c user.email=agent@bottle.test commit -qm one && git push -q origin HEAD:refs/heads/{branch}
+curl -sS http://decant.internal/blocks"""
+
 # Whom a bottle calls without asking the routing table; the host's own addresses are added.
 ON_LINK = [
     ("the gateway's admin port", f"onlink {GATEWAY} 9190"),
@@ -216,6 +221,21 @@ class Escapes(unittest.TestCase):
                 said = self.narrow.sh("curl -sS -m 20 " + self.words(asked, self.narrow, secret))
                 self.assertRegex(said, rf'"reason":"({reason})"')
                 self.assert_unseen(secret)
+
+    def test_what_is_pushed(self):
+        """The policy of the first bottle allows pushes, that of the second says nothing of them."""
+        secret = f"key={lab.aws_key()}"
+        for branch, bottle, text, refused in [("clean", self.narrow, "nothing", None),
+                                              ("secret", self.narrow, secret, "aws-access-key-id found in the request body"),
+                                              ("denied", self.open, "nothing", "route `anything` does not allow git push")]:
+            with self.subTest(branch):
+                said = bottle.sh(PUSH.format(text=text, branch=branch))
+                there = self.narrow.sh("git ls-remote https://git.test/git/pushed.git")
+                self.assertEqual(f"refs/heads/{branch}" in there, refused is None, said)
+                if refused:
+                    self.assertIn("403", said)
+                    # The latest refusal stands first.
+                    self.assertRegex(said, rf'\[\{{[^{{}}]*"detail":"{refused}"[^{{}}]*"host":"git.test"')
 
     def test_addresses_that_no_policy_opens(self):
         hosts = [(f"a service of the host at {address}", f"http://{bracketed(address)}:{HOST_PORT}/") for address in host_addresses() if "%" not in address]

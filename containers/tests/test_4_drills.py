@@ -69,6 +69,8 @@ DRILLS = [
     ("the allocator is replaced", lambda lab: lab.compose("up", "-d", "--no-build", "--no-deps", "--force-recreate", "allocator"), 0),
     ("the appliance is upgraded", lambda lab: lab.change_to(NEXT_IMAGE), 10),
     ("the appliance is rolled back", roll_back, 10),
+    ("Prometheus is killed", lambda lab: kill("prometheus"), 0),
+    ("Prometheus is restarted", lambda lab: docker("restart", f"{NAME}-prometheus"), 0),
     ("Prometheus is replaced", lambda lab: lab.compose("up", "-d", "--no-build", "--no-deps", "--force-recreate", "prometheus"), 0),
 ]
 

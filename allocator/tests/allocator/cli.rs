@@ -187,7 +187,11 @@ fn what_keeps_a_network_from_being_internal_is_said_with_the_way_out() {
 #[test]
 fn completions_manual_and_help_are_there() {
     let output = Command::new(BINARY).args(["completions", "bash"]).output().expect("the binary runs");
-    assert!(out(&output).contains("complete -F"));
+    let asked = r#"eval "$1"; COMP_WORDS=(decant-allocator run --poli); COMP_CWORD=2
+        _decant__allocator decant-allocator --poli run; echo "${COMPREPLY[*]}""#;
+    let output =
+        Command::new("bash").args(["-c", asked, "-", &out(&output)]).output().expect("there is a bash");
+    assert_eq!(out(&output).trim(), "--policy", "{}", err(&output));
     let dir = tempfile::tempdir().expect("a folder");
     let output = Command::new(BINARY).arg("manual").arg(dir.path()).output().expect("the binary runs");
     assert!(output.status.success(), "{}", err(&output));
