@@ -36,9 +36,11 @@ def kill(service):
 
 
 def worker():
-    """The gateway's process that carries the data: its supervisor's child."""
+    """The gateway's process that carries the data: its supervisor's only child, once none is being replaced."""
     main = lab.shared().pid("gateway")
-    return int(Path(f"/proc/{main}/task/{main}/children").read_text().split()[-1])
+    children = lambda: Path(f"/proc/{main}/task/{main}/children").read_text().split()
+    [only] = until("there is one worker", lambda: len(children()) == 1 and children(), 40)
+    return int(only)
 
 
 def roll_back(lab):
