@@ -36,9 +36,11 @@ def kill(service):
 
 
 def worker():
-    """The gateway's process that carries the data: its supervisor's child."""
+    """The gateway's process that carries the data: its supervisor's only child, once none is being replaced."""
     main = lab.shared().pid("gateway")
-    return int(Path(f"/proc/{main}/task/{main}/children").read_text().split()[-1])
+    children = lambda: Path(f"/proc/{main}/task/{main}/children").read_text().split()
+    [only] = until("there is one worker", lambda: len(children()) == 1 and children(), 40)
+    return int(only)
 
 
 def roll_back(lab):
@@ -62,7 +64,7 @@ DRILLS = [
     ("the gateway's worker is killed", lambda lab: os.kill(worker(), signal.SIGKILL), 1),
     ("the gateway's worker is replaced", lambda lab: os.kill(lab.pid("gateway"), signal.SIGUSR2), 0),
     ("the gateway is killed", lambda lab: kill("gateway"), 5),
-    ("the gateway is restarted", lambda lab: docker("restart", f"{NAME}-gateway"), 5),
+    ("the gateway is restarted", lambda lab: docker("restart", f"{NAME}-gateway"), 10),
     ("the gateway is replaced", lambda lab: lab.compose("up", "-d", "--no-build", "--no-deps", "--force-recreate", "gateway"), 10),
     ("the allocator is killed", lambda lab: kill("allocator"), 0),
     ("the allocator is restarted", lambda lab: docker("restart", f"{NAME}-allocator"), 0),
