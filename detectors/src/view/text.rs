@@ -46,6 +46,16 @@ struct Episode {
     undecided: Option<Undecided>,
 }
 
+/// What came of the place that an episode has got to.
+enum Undone {
+    /// It goes on behind it.
+    On,
+    /// More has to come.
+    More,
+    /// The escape that it was opened for is none, or does not matter: there was no episode.
+    Nothing,
+}
+
 /// Escapes that stand side by side.
 #[derive(Clone, Copy, Debug)]
 struct Chain {
@@ -232,56 +242,52 @@ impl Text {
                 episode.plain(input, self.cursor, to);
                 self.cursor = to;
             } else {
-                let asked = episode.undecided.filter(|asked| asked.at == special);
-                match parse_at(input, special) {
-                    Parsed::More => break false,
-                    Parsed::Plain if asked.is_some() => {
-                        self.cursor += 1;
-                        return true;
-                    }
-                    Parsed::Plain => {
-                        episode.plain(input, special, special + 1);
-                        self.cursor += 1;
-                    }
-                    Parsed::Escape(escape) => {
-                        if let Some(asked) = asked {
-                            let verdict = match asked.cuts {
-                                true => Matters::Yes,
-                                false => self.matters(cx, input, special, &escape),
-                            };
-                            match verdict {
-                                Matters::Unknown => break false,
-                                Matters::Yes => episode.undecided = None,
-                                Matters::No => {
-                                    self.pass(special, &escape);
-                                    return true;
-                                }
-                            }
-                        }
-                        episode.escape(&escape);
-                        episode.patience = patience(cx);
-                        self.pass(special, &escape);
-                    }
+                match self.undo(&mut episode, cx, input) {
+                    Undone::On => {}
+                    Undone::More => break false,
+                    Undone::Nothing => return true,
                 }
             }
-            if episode.undecided.is_some() {
-                continue;
-            }
-            if episode.quiet >= episode.patience {
-                episode.hand_on(cx, known);
-                if self.cursor > episode.cause && episode.node.is_quiet() {
-                    return true;
-                }
-                episode.quiet = 0;
-                // What lives so long may live longer.
-                episode.patience = (episode.patience * 2).clamp(patience(cx), patience(cx).max(BATCH as u64));
-            } else if episode.batch.len() >= BATCH {
-                episode.hand_on(cx, known);
+            if episode.undecided.is_none() && episode.is_over(self.cursor, cx, known) {
+                return true;
             }
         };
         episode.hand_on(cx, known);
         self.episode = Some(episode);
         goes_on
+    }
+
+    /// Takes what stands at the cursor, where an escape may, into an episode.
+    fn undo(&mut self, episode: &mut Episode, cx: &Cx<'_>, input: &Input<'_>) -> Undone {
+        let at = self.cursor;
+        let asked = episode.undecided.filter(|asked| asked.at == at);
+        let escape = match parse_at(input, at) {
+            Parsed::More => return Undone::More,
+            Parsed::Escape(escape) => escape,
+            Parsed::Plain => {
+                self.cursor += 1;
+                if asked.is_some() {
+                    return Undone::Nothing;
+                }
+                episode.plain(input, at, at + 1);
+                return Undone::On;
+            }
+        };
+        if let Some(asked) = asked {
+            let verdict = if asked.cuts { Matters::Yes } else { self.matters(cx, input, at, &escape) };
+            match verdict {
+                Matters::Unknown => return Undone::More,
+                Matters::Yes => episode.undecided = None,
+                Matters::No => {
+                    self.pass(at, &escape);
+                    return Undone::Nothing;
+                }
+            }
+        }
+        episode.escape(&escape);
+        episode.patience = patience(cx);
+        self.pass(at, &escape);
+        Undone::On
     }
 
     /// Whether the escape at `at` matters, as far as can be told.
@@ -365,6 +371,22 @@ impl Episode {
         let unit = (narrow(text.len()), narrow(escape.length));
         self.map.add(text.len() as u64, escape.length as u64, unit, Some(escape.step));
         self.quiet = 0;
+    }
+
+    /// Hands on what is due; returns whether the episode is over at `cursor`.
+    fn is_over(&mut self, cursor: u64, cx: &mut Cx<'_>, known: &[Known]) -> bool {
+        if self.quiet >= self.patience {
+            self.hand_on(cx, known);
+            if cursor > self.cause && self.node.is_quiet() {
+                return true;
+            }
+            self.quiet = 0;
+            // What lives so long may live longer.
+            self.patience = (self.patience * 2).clamp(patience(cx), patience(cx).max(BATCH as u64));
+        } else if self.batch.len() >= BATCH {
+            self.hand_on(cx, known);
+        }
+        false
     }
 
     fn hand_on(&mut self, cx: &mut Cx<'_>, known: &[Known]) {
