@@ -290,14 +290,14 @@ impl ViewScanner {
     }
 
     /// Tells offsets in `lines`, texts without `\n` that one follows each: in every text of which a scan by itself, as
-    /// [`whole`](Self::whole), would see something there is one. Most texts have none, and one look at all of them costs
-    /// less than a scan of each.
+    /// [`whole`](Self::whole), would see something there is one, or at the `\n` behind it. Most texts have none, and one
+    /// look at all of them costs less than a scan of each.
     pub fn stirs(&self, lines: &[u8], mut told: impl FnMut(usize)) {
-        let mut told = |at: u64| told(usize::try_from(at).unwrap_or(usize::MAX));
         if self.rules.known.len() > 0 {
             // They begin anywhere.
-            return (0..lines.len() as u64).for_each(told);
+            return memchr::memchr_iter(b'\n', lines).for_each(told);
         }
+        let mut told = |at: u64| told(usize::try_from(at).unwrap_or(usize::MAX));
         let window = Window::default();
         let bytes = window.with(lines);
         self.rules.stage.scan(&mut self.rules.stage.start(), bytes, &mut |hit| told(hit.at));
