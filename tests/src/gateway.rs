@@ -62,6 +62,7 @@ pub struct Setup {
     environment: Vec<(String, String)>,
     memory_limit: Option<u64>,
     image: Option<String>,
+    program: Option<PathBuf>,
 }
 
 /// A running gateway.
@@ -96,6 +97,7 @@ impl Setup {
             environment: Vec::new(),
             memory_limit: None,
             image: None,
+            program: None,
         }
     }
 
@@ -213,6 +215,13 @@ impl Setup {
         self
     }
 
+    /// Starts this program instead of the one under test.
+    #[must_use]
+    pub fn program(mut self, program: &Path) -> Self {
+        self.program = Some(program.to_owned());
+        self
+    }
+
     /// Starts the gateway and waits until it is ready.
     ///
     /// # Panics
@@ -283,10 +292,11 @@ impl Setup {
         let (proxy, admin) = (free_port(seeded), free_port(seeded));
         let own_limit = self.memory_limit.filter(|_| self.image.is_none());
         let cgroup = own_limit.and_then(Cgroup::limited_to);
+        let program = self.program.as_deref().unwrap_or_else(|| binary());
         let mut command = match (&self.image, &cgroup) {
             (Some(image), _) => engine_run(image, self.memory_limit, state.path()),
-            (None, Some(group)) => group.command(binary()),
-            (None, None) => Command::new(binary()),
+            (None, Some(group)) => group.command(program),
+            (None, None) => Command::new(program),
         };
         command.args(["run", "--config"]).arg(config).arg("--state-dir").arg(state.path().join("state"));
         let listen = if self.everywhere { (Ipv4Addr::UNSPECIFIED, proxy.port()).into() } else { proxy };

@@ -104,8 +104,8 @@ fn rows(version: Version) -> Vec<Row> {
 
 async fn sides(scene: &Scene, version: Version) -> Vec<(Side, u64)> {
     let mut sides = vec![
-        (scene.scanning("Decant, all detectors").await, 1),
-        (scene.passing("Decant, no detectors").await, 1),
+        (scene.scanning("Decant, all detectors", None).await, 1),
+        (scene.passing("Decant, no detectors", None).await, 1),
     ];
     for (name, kind) in PEERS {
         // Towards clients squid speaks HTTP/1.1 alone.

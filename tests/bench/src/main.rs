@@ -1,5 +1,6 @@
 //! Measurements of the gateway beside other proxies: `decant-speed` holds it to bars beside nginx, `decant-speed compare
-//! --json FILE --svg FILE` puts it beside nginx, hudsucker, squid and mitmproxy.
+//! --json FILE --svg FILE` puts it beside nginx, hudsucker, squid and mitmproxy, `decant-speed against PROGRAM` beside
+//! another build of itself.
 //!
 //! Owns: one origin, one client, and the proxies between them; a run of each in turn, three rounds, medians. Invariant:
 //! only the proxies' own CPU time is counted (user and system, from `/proc`), and every byte and answer is checked.
@@ -9,6 +10,7 @@ use std::process::ExitCode;
 
 use http::Version;
 
+mod against;
 mod body;
 mod compare;
 mod load;
@@ -29,8 +31,9 @@ async fn main() -> ExitCode {
     match arguments[..] {
         [] => speed::run().await,
         ["compare", "--json", json, "--svg", svg] => compare::run(json.as_ref(), svg.as_ref()).await,
+        ["against", program] => against::run(program.as_ref()).await,
         _ => {
-            eprintln!("usage: decant-speed [compare --json FILE --svg FILE]");
+            eprintln!("usage: decant-speed [compare --json FILE --svg FILE | against PROGRAM]");
             ExitCode::from(64)
         }
     }

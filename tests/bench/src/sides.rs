@@ -2,6 +2,7 @@
 //!
 //! Invariant: every way leads to the same origin, which is verified on all of them.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -87,18 +88,19 @@ impl Scene {
         self.side(name, LOCAL, Between::Forward(peer), client)
     }
 
-    /// The gateway with all detectors.
-    pub(crate) async fn scanning(&self, name: &'static str) -> Side {
-        self.gateway(name, self.setup()).await
+    /// The gateway with all detectors; `program` instead of the build under test, where it is given.
+    pub(crate) async fn scanning(&self, name: &'static str, program: Option<&Path>) -> Side {
+        self.gateway(name, self.setup(program)).await
     }
 
     /// The gateway with no detector.
-    pub(crate) async fn passing(&self, name: &'static str) -> Side {
-        self.gateway(name, self.setup().routes(NO_DETECTORS)).await
+    pub(crate) async fn passing(&self, name: &'static str, program: Option<&Path>) -> Side {
+        self.gateway(name, self.setup(program).routes(NO_DETECTORS)).await
     }
 
-    fn setup(&self) -> Setup {
-        Setup::new().host(NAME).trust(&self.ca)
+    fn setup(&self, program: Option<&Path>) -> Setup {
+        let setup = Setup::new().host(NAME).trust(&self.ca);
+        program.into_iter().fold(setup, Setup::program)
     }
 
     async fn gateway(&self, name: &'static str, setup: Setup) -> Side {

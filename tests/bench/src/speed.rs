@@ -58,8 +58,8 @@ pub(crate) async fn run() -> ExitCode {
         let scene = Scene::new(version).await;
         let sides = [
             scene.peer("nginx", Kind::Nginx).await,
-            scene.scanning("all detectors").await,
-            scene.passing("no detectors").await,
+            scene.scanning("all detectors", None).await,
+            scene.passing("no detectors", None).await,
         ];
         for row in &rows {
             missed += measure(row, version, &sides).await;
