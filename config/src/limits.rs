@@ -92,7 +92,7 @@ limits! {
     /// Bytes of a body that wait to be written on an HTTP/1.1 connection.
     write_queue_bytes: bytes(usize) = 64 * KIB, in 4 * KIB, to MIB;
     /// Bytes that a connection's socket takes and has not sent.
-    socket_unsent_bytes: bytes(u32) = 64 * KIB, in 4 * KIB, to 16 * MIB;
+    socket_unsent_bytes: bytes(u32) = MIB, in 4 * KIB, to 16 * MIB;
     /// Bytes that a connection's socket has received and nobody has read, once memory is short; before, the kernel
     /// decides.
     socket_receive_bytes: bytes(usize) = 32 * KIB, in 4 * KIB, to 16 * MIB;

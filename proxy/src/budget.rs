@@ -24,7 +24,7 @@ pub(crate) use self::ledger::Terms;
 pub(crate) use self::memory::{
     INFLATE_BYTES, Memory, Source, WINDOW_TABLES_BYTES, resident_of, resident_own,
 };
-pub(crate) use self::sockets::{Sizes, Sockets, Windows};
+pub(crate) use self::sockets::{Room, Sizes, Sockets, Windows};
 use crate::audit::AuditLimits;
 use crate::http::cut_off;
 use crate::http::holders::Pace;
@@ -53,7 +53,6 @@ pub(crate) struct H2 {
     pub(crate) streams: u32,
     pub(crate) frame_bytes: u32,
     pub(crate) header_list_bytes: u32,
-    pub(crate) send_buffer_bytes: usize,
     pub(crate) pending_resets: usize,
     pub(crate) local_resets: usize,
     pub(crate) keep_alive: Duration,
@@ -168,7 +167,6 @@ fn h2(limits: &Limits) -> H2 {
         streams: limits.h2_streams,
         frame_bytes: limits.h2_frame_bytes,
         header_list_bytes: limits.h2_header_list_bytes,
-        send_buffer_bytes: limits.h2_send_buffer_bytes,
         pending_resets: limits.h2_pending_resets,
         local_resets: limits.h2_remembered_resets,
         keep_alive: limits.keep_alive_timeout,
@@ -243,23 +241,21 @@ pub(crate) fn upstream(config: &Config, listeners: &[SocketAddr], sockets: Socke
             attempt_timeout: limits.connect_attempt_timeout,
             attempt_delay: limits.connect_attempt_delay,
             addresses: limits.connect_addresses,
-            sockets: Some(sockets.clone()),
         },
-        tls: upstream_tls(config, &sockets),
+        tls: upstream_tls(config),
         http1: Http1Settings {
             buffer_bytes: limits.h1_buffer_bytes,
             header_bytes: limits.header_bytes,
             headers: limits.header_count,
-            portions: Sizes::of(limits).portions,
-            sockets: Some(sockets.clone()),
         },
-        http2: upstream_http2(limits, sockets),
+        http2: upstream_http2(limits),
         pool: PoolSettings {
             idle_timeout: limits.upstream_idle_timeout,
             idle_connections: limits.upstream_idle_connections,
             connections_per_target: limits.upstream_connections_per_target,
             wait_timeout: limits.connect_timeout,
         },
+        sockets,
     }
 }
 
@@ -280,7 +276,7 @@ fn resolver(config: &Config) -> ResolverSettings {
     }
 }
 
-fn upstream_tls(config: &Config, sockets: &Sockets) -> UpstreamTlsSettings {
+fn upstream_tls(config: &Config) -> UpstreamTlsSettings {
     let limits = &config.limits;
     let roots = config.upstream.roots.iter().map(|roots| match roots {
         config::Roots::Bundled => Roots::Bundled,
@@ -290,21 +286,16 @@ fn upstream_tls(config: &Config, sockets: &Sockets) -> UpstreamTlsSettings {
     UpstreamTlsSettings {
         roots: roots.collect(),
         handshake_timeout: limits.tls_handshake_timeout,
-        buffer_bytes: limits.tls_buffer_bytes,
-        sockets: Some(sockets.clone()),
         sessions_per_bottle: limits.tls_sessions_per_bottle,
         bottles: config.metrics.bottles,
     }
 }
 
-fn upstream_http2(limits: &Limits, sockets: Sockets) -> Http2Settings {
+fn upstream_http2(limits: &Limits) -> Http2Settings {
     Http2Settings {
-        windows: Windows::of(limits),
-        sockets: Some(sockets),
         streams: limits.h2_streams as usize,
         frame_bytes: limits.h2_frame_bytes,
         header_list_bytes: limits.h2_header_list_bytes,
-        send_buffer_bytes: limits.h2_send_buffer_bytes,
         remembered_resets: limits.h2_remembered_resets,
         ping_interval: limits.upstream_idle_timeout,
         ping_timeout: limits.connect_timeout,

@@ -14,7 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
 
 use crate::app::Gateway;
-use crate::budget::{Kind, NoMemory, Reservation};
+use crate::budget::{Kind, NoMemory, Reservation, Room, Sizes};
 use crate::http::exchange::Exchange;
 use crate::http::holders::Weaks;
 use crate::http::refusal::{Reason, Refusal};
@@ -42,7 +42,7 @@ pub(crate) struct Connection {
     closing: Option<Closing>,
     _places: Option<Places>,
     /// Its memory, once it has some.
-    memory: OnceLock<Reservation>,
+    memory: OnceLock<(Reservation, Room)>,
     /// Those that run on it.
     pub(crate) exchanges: Weaks<Exchange>,
     stop: Notify,
@@ -88,7 +88,6 @@ fn begin(stream: TcpStream, peer: SocketAddr, gateway: &Arc<Gateway>, drain: &wa
     };
     // A connection that cannot set the option still works, only slower.
     let _ = stream.set_nodelay(true);
-    gateway.sockets.bound(&stream);
     let connection = Connection {
         gateway: gateway.clone(),
         known: Mutex::new((identified, bottle.clone())),
@@ -112,8 +111,10 @@ fn begin(stream: TcpStream, peer: SocketAddr, gateway: &Arc<Gateway>, drain: &wa
 async fn admit(stream: TcpStream, connection: Arc<Connection>) {
     match connection.reserve().await {
         Ok(memory) => {
+            let room = connection.room();
+            connection.gateway.sockets.bound(&stream, &room);
             // Nobody else sets it.
-            let _ = connection.memory.set(memory);
+            let _ = connection.memory.set((memory, room));
             serve::outer(stream, connection).await;
         }
         Err(short) => turn_away(&stream, &connection.gateway, &short.into(), short.setting),
@@ -156,6 +157,17 @@ impl Connection {
             }
             None => admission.take(&strangers(), Kind::Connection, bytes),
         }
+    }
+
+    /// The buffers that it may have; a stranger needs none.
+    fn room(&self) -> Room {
+        let sockets = &self.gateway.sockets;
+        self.bottle.as_ref().map_or_else(|| sockets.tight_room(), |bottle| sockets.room(&bottle.key))
+    }
+
+    /// How large its buffers may be.
+    pub(crate) fn sizes(&self) -> Sizes {
+        self.memory.get().map_or(self.gateway.sockets.tight, |(_, room)| room.sizes)
     }
 
     /// The bottle that was pinned at accept, as the tables have it now; `None` once its source is no longer its own.

@@ -16,6 +16,7 @@ use ipnet::IpNet;
 use tokio::net::TcpStream;
 use tokio::time::{MissedTickBehavior, interval};
 
+use crate::budget::Sockets;
 use crate::identity::BottleKey;
 use crate::policy::Authorized;
 use crate::target::{Scheme, Target};
@@ -34,7 +35,7 @@ mod splice;
 mod tls;
 
 use attempt::Attempt;
-use connection::{Http1, Http2};
+use connection::{Bounds, Http1, Http2};
 use dial::Dialler;
 use guard::Guard;
 use pool::{Claim, Dialling, Key, Lease, Pool};
@@ -67,6 +68,8 @@ pub(crate) struct UpstreamSettings {
     pub(crate) http1: Http1Settings,
     pub(crate) http2: Http2Settings,
     pub(crate) pool: PoolSettings,
+    /// How much connections may hold.
+    pub(crate) sockets: Sockets,
 }
 
 /// The way to all upstreams. One in a worker and for each configuration; `B` is the body of requests.
@@ -76,6 +79,7 @@ pub(crate) struct Upstreams<B: RequestBody> {
     http1: Http1Settings,
     http2: Http2Settings,
     pool: Arc<Pool<B>>,
+    sockets: Sockets,
 }
 
 impl<B: RequestBody> Upstreams<B> {
@@ -93,7 +97,8 @@ impl<B: RequestBody> Upstreams<B> {
         let idle_timeout = settings.pool.idle_timeout;
         let pool = Pool::new(settings.pool);
         tokio::spawn(sweep(Arc::downgrade(&pool), idle_timeout));
-        Ok(Self { dialler, tls, http1: settings.http1, http2: settings.http2, pool })
+        let (http1, http2, sockets) = (settings.http1, settings.http2, settings.sockets);
+        Ok(Self { dialler, tls, http1, http2, pool, sockets })
     }
 
     /// Sends a request of `bottle` to `target` and returns the response as soon as its head is there. The head's
@@ -118,7 +123,9 @@ impl<B: RequestBody> Upstreams<B> {
     /// # Errors
     /// As [`Upstreams::send`].
     pub(crate) async fn dial(&self, target: &Authorized<Target>) -> Result<TcpStream, UpstreamError> {
-        self.dialler.dial(target).await
+        let stream = self.dialler.dial(target).await?;
+        self.sockets.bound(&stream, &self.sockets.tight_room());
+        Ok(stream)
     }
 
     /// Refuses these networks as destinations, from now on and until told others: those of the leased bottles.
@@ -171,20 +178,24 @@ impl<B: RequestBody> Upstreams<B> {
     }
 
     async fn connect(&self, key: &Key, dialling: &mut Dialling<B>) -> Result<Connected<B>, UpstreamError> {
+        let room = self.sockets.room(&key.bottle);
+        let sizes = room.sizes;
         let stream = self.dialler.dial(&key.target).await?;
+        self.sockets.bound(&stream, &room);
         let stream = match key.target.scheme {
             Scheme::Http => Stream::Plain(stream),
             Scheme::Https => {
-                Stream::Tls(Box::new(self.tls.handshake(&key.bottle, &key.target, stream).await?))
+                let handshake = self.tls.handshake(&key.bottle, &key.target, stream, sizes.tls);
+                Stream::Tls(Box::new(handshake.await?))
             }
         };
         let speaks_h2 = stream.speaks_h2();
-        let first = dialling.is_first();
-        let socket = Socket::new(stream, dialling.place());
+        let socket = Socket::new(stream, (dialling.place(), room));
         let connected = if speaks_h2 {
-            Http2::open(socket, &self.http2, &key.bottle, first).await.map(Connected::Http2)
+            let bounds = Bounds::new(&self.sockets, sizes.send, &key.bottle, dialling.is_first());
+            Http2::open(socket, &self.http2, &key.bottle, &self.sockets, bounds).await.map(Connected::Http2)
         } else {
-            Http1::open(socket, &self.http1).await.map(Connected::Http1)
+            Http1::open(socket, &self.http1, sizes.portions).await.map(Connected::Http1)
         };
         connected.map_err(|error| attempt::failure(&key.target, error))
     }

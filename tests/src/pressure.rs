@@ -104,7 +104,7 @@ pub async fn watched<T>(gateway: &Gateway, work: impl Future<Output = T>) -> (T,
 /// What the ledger has given out.
 pub async fn reserved(gateway: &Gateway) -> u64 {
     let metrics = gateway.metrics().await;
-    let kinds = ["connection", "exchange", "stream", "decoder", "replaced"];
+    let kinds = ["connection", "exchange", "stream", "decoder", "replaced", "spare"];
     kinds.iter().map(|kind| metrics.count("decant_memory_reserved_bytes", &[("kind", kind)])).sum()
 }
 

@@ -51,6 +51,7 @@ impl fmt::Display for NoMemory {
             Kind::Stream => "what another stream may send",
             Kind::Decoder => "another decoder's window",
             Kind::Replaced => "what was replaced",
+            Kind::Spare => "large buffers",
         };
         write!(f, "the gateway has no room for {what} now")
     }
@@ -79,12 +80,6 @@ impl Admission {
     /// Whether somebody waits for memory.
     pub(crate) fn is_waited_for(&self) -> bool {
         !self.lock().waiting.is_empty()
-    }
-
-    /// Whether more than this part of the memory is reserved, or somebody waits.
-    pub(crate) fn is_used_beyond_part(&self, part: u64) -> bool {
-        let state = self.lock();
-        state.ledger.reserved().sum() > state.ledger.terms().capacity / part || !state.waiting.is_empty()
     }
 
     /// Keeps a connection and an exchange for each of `bottles` and for nobody else; returns how many there is no room
@@ -120,11 +115,10 @@ impl Admission {
     pub(crate) fn take_spare(
         self: &Arc<Self>,
         bottle: &BottleKey,
-        kind: Kind,
         bytes: u64,
         part: u64,
     ) -> Option<Reservation> {
-        let claim = Claim { kind, bytes };
+        let claim = Claim { kind: Kind::Spare, bytes };
         let mut state = self.lock();
         let most = state.ledger.terms().capacity / part;
         let is_spare = state.waiting.is_empty() && state.ledger.reserved().sum() + bytes <= most;
@@ -355,14 +349,14 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn spare_memory_is_what_is_left_when_little_is_reserved() {
         let (admission, a, b) = (admission(), bottle("a"), bottle("b"));
-        let spare = admission.take_spare(&a, Kind::Stream, 40, 2).expect("nothing is reserved");
-        assert!(admission.take_spare(&a, Kind::Stream, 11, 2).is_none(), "half of it would be");
+        let spare = admission.take_spare(&a, 40, 2).expect("nothing is reserved");
+        assert!(admission.take_spare(&a, 11, 2).is_none(), "half of it would be");
         drop(spare);
         let _held = admission.take(&a, Kind::Exchange, 90).expect("it is free");
         let waiting = admission.acquire(&b, Kind::Exchange, 20);
         tokio::pin!(waiting);
         assert!(waiting.as_mut().now_or_never().is_none());
-        assert!(admission.take_spare(&a, Kind::Stream, 1, 1).is_none(), "somebody waits");
+        assert!(admission.take_spare(&a, 1, 1).is_none(), "somebody waits");
     }
 
     #[tokio::test(start_paused = true)]

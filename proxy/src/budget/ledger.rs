@@ -22,12 +22,14 @@ pub(crate) enum Kind {
     Decoder,
     /// Rules, or a worker, that others have replaced and that are still needed.
     Replaced,
+    /// Large buffers and windows of a connection that was made while memory was plenty.
+    Spare,
 }
 
 impl Kind {
     /// Every kind.
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Connection, Self::Exchange, Self::Stream, Self::Decoder, Self::Replaced];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Connection, Self::Exchange, Self::Stream, Self::Decoder, Self::Replaced, Self::Spare];
 
     /// The name in metrics.
     pub(crate) fn name(self) -> &'static str {
@@ -37,6 +39,7 @@ impl Kind {
             Self::Stream => "stream",
             Self::Decoder => "decoder",
             Self::Replaced => "replaced",
+            Self::Spare => "spare",
         }
     }
 }
@@ -314,7 +317,7 @@ impl Ledger {
         match kind {
             Kind::Decoder if account.held.of(Kind::Decoder) == 0 || self.accounts.len() < 2 => 0,
             Kind::Decoder => decoders,
-            Kind::Connection | Kind::Exchange | Kind::Stream | Kind::Replaced => {
+            Kind::Connection | Kind::Exchange | Kind::Stream | Kind::Replaced | Kind::Spare => {
                 decoders.saturating_sub(self.reserved.of(Kind::Decoder))
             }
         }

@@ -1,9 +1,9 @@
 //! How much is queued for a connection, by the kernel and by us.
 //!
-//! A connection that is made while next to nothing is reserved gets buffers of their full size, which cost less CPU a
-//! byte; every other one gets those that the budget allows for all. What the few of the first kind take more than they
-//! reserve is within the slack. Likewise a connection over HTTP/2 to an origin gets wide windows, on which its speed
-//! over a distance depends, as long as there is memory to spare; these are reserved, and with the connection given back.
+//! A connection that is made while there is memory to spare gets buffers of their full size, which cost less CPU a byte;
+//! every other one gets those that the budget allows for all. Likewise a connection over HTTP/2 to an origin gets wide
+//! windows, on which its speed over a distance depends. What a connection has beyond the others is reserved, and given
+//! back with it.
 //!
 //! Invariants: what is written and not sent is bounded always, which costs no throughput; what is received and not
 //! read is the kernel's to size as long as memory is plenty, since a fixed small window wrecks far-away origins, and
@@ -17,7 +17,6 @@ use socket2::SockRef;
 use tokio::net::TcpStream;
 
 use super::admission::{Admission, Reservation};
-use super::ledger::Kind;
 use super::memory::resident_own;
 use crate::identity::BottleKey;
 use crate::queue::Portions;
@@ -25,13 +24,11 @@ use crate::queue::Portions;
 /// Beyond this many eighths of the memory, receive buffers are bounded.
 const PLENTY_EIGHTHS: u64 = 1;
 
-/// Beyond this part of the memory, buffers are those of the budget.
-const AMPLE_PART: u64 = 32;
-
 /// Beyond this many eighths of the memory, resident, nobody may hold more than is accounted for.
 const OVERDRAWN_EIGHTHS: u64 = 7;
 
-/// Wide windows are given as long as all that is reserved, they included, is no more than this part of the memory.
+/// Large buffers and wide windows are given as long as all that is reserved, they included, is no more than this part of
+/// the memory.
 const SPARE_PART: u64 = 8;
 
 /// Streams of a connection with wide windows: as much is reserved for it.
@@ -73,6 +70,8 @@ pub(crate) struct Sizes {
     pub(crate) tls: usize,
     /// Taken by the kernel and not sent (`limits.socket_unsent_bytes`).
     pub(crate) unsent: u32,
+    /// Of each stream of HTTP/2, taken and not framed (`limits.h2_send_buffer_bytes`).
+    pub(crate) send: usize,
 }
 
 impl Sizes {
@@ -82,8 +81,22 @@ impl Sizes {
             portions: Portions { read: limits.h1_read_bytes, queue: limits.write_queue_bytes },
             tls: limits.tls_buffer_bytes,
             unsent: limits.socket_unsent_bytes,
+            send: limits.h2_send_buffer_bytes,
         }
     }
+
+    /// Bytes that all of them hold at most, for one body.
+    fn sum(&self) -> u64 {
+        let ours = self.portions.read + self.portions.queue + self.tls + self.send;
+        ours as u64 + u64::from(self.unsent)
+    }
+}
+
+/// The buffers of one connection, and what is reserved for them beyond what every connection has.
+#[derive(Debug)]
+pub(crate) struct Room {
+    pub(crate) sizes: Sizes,
+    _spare: Option<Reservation>,
 }
 
 /// Bounds of connections.
@@ -104,9 +117,18 @@ pub(crate) struct Sockets {
 }
 
 impl Sockets {
-    /// How large the buffers of a connection that is made now may be.
-    pub(crate) fn sizes(&self) -> Sizes {
-        if self.admission.is_used_beyond_part(AMPLE_PART) { self.tight } else { self.ample }
+    /// The buffers of a connection that is made for `bottle` now.
+    pub(crate) fn room(&self, bottle: &BottleKey) -> Room {
+        let beyond = self.ample.sum().saturating_sub(self.tight.sum());
+        match self.admission.take_spare(bottle, beyond, SPARE_PART) {
+            Some(spare) => Room { sizes: self.ample, _spare: Some(spare) },
+            None => self.tight_room(),
+        }
+    }
+
+    /// The buffers of a connection that is to have no more than it needs.
+    pub(crate) fn tight_room(&self) -> Room {
+        Room { sizes: self.tight, _spare: None }
     }
 
     /// The windows of an HTTP/2 connection to an origin that is made for `bottle` now, and what is reserved for them: an
@@ -116,7 +138,7 @@ impl Sockets {
             return (self.narrow, None);
         }
         let bytes = u64::from(self.wide.connection);
-        match self.admission.take_spare(bottle, Kind::Stream, bytes, SPARE_PART) {
+        match self.admission.take_spare(bottle, bytes, SPARE_PART) {
             Some(reserved) => (self.wide, Some(reserved)),
             None => (self.narrow, None),
         }
@@ -128,9 +150,9 @@ impl Sockets {
     }
 
     /// Bounds a fresh connection. One that cannot be bounded still works: the kernel's own bounds hold.
-    pub(crate) fn bound(&self, stream: &TcpStream) {
+    pub(crate) fn bound(&self, stream: &TcpStream, room: &Room) {
         let socket = SockRef::from(stream);
-        let _ = socket.set_tcp_notsent_lowat(self.sizes().unsent);
+        let _ = socket.set_tcp_notsent_lowat(room.sizes.unsent);
         if self.admission.is_used_beyond(PLENTY_EIGHTHS) {
             let _ = socket.set_recv_buffer_size(self.receive_bytes);
         }

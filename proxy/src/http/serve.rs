@@ -37,7 +37,7 @@ use crate::unread::{Counted, Unread};
 pub(crate) async fn outer(stream: TcpStream, connection: Arc<Connection>) {
     let gateway = connection.gateway.clone();
     let drain = connection.drain.clone();
-    let (stream, presence) = Watched::new(stream, gateway.sockets.sizes().portions);
+    let (stream, presence) = Watched::new(stream, connection.sizes().portions);
     let watching = presence.clone();
     let service = service_fn(move |request| {
         let (connection, due) = (connection.clone(), watching.answer_due());
@@ -73,7 +73,7 @@ where
     let gateway = tunnel.connection.gateway.clone();
     let drain = tunnel.connection.drain.clone();
     if h2 {
-        let window = gateway.budget.h2.stream_window_bytes;
+        let (window, send) = (gateway.budget.h2.stream_window_bytes, tunnel.connection.sizes().send);
         let unread = Unread::new(&tunnel.party.bottle.key, window, Some(gateway.sockets.clone()));
         let io = Counted::of_client(io, unread.clone());
         let service = service_fn(move |mut request: Request<Incoming>| {
@@ -81,7 +81,7 @@ where
             request.extensions_mut().insert(unread.body());
             async move { Ok::<_, Infallible>(inner_request(&tunnel, request).await) }
         });
-        let served = h2_builder(&gateway).serve_connection(TokioIo::new(io), service);
+        let served = h2_builder(&gateway, send).serve_connection(TokioIo::new(io), service);
         // HTTP/2 says which requests it has not seen.
         report(
             until_drained(
@@ -93,7 +93,7 @@ where
             .await,
         );
     } else {
-        let (io, presence) = Watched::new(io, gateway.sockets.sizes().portions);
+        let (io, presence) = Watched::new(io, tunnel.connection.sizes().portions);
         let watching = presence.clone();
         let service = service_fn(move |request| {
             let (tunnel, due) = (tunnel.clone(), watching.answer_due());
@@ -171,7 +171,8 @@ fn h1_builder(gateway: &Gateway) -> http1::Builder {
     builder
 }
 
-fn h2_builder(gateway: &Gateway) -> http2::Builder<TokioExecutor> {
+/// `send`: bytes of each answer that wait for the client's window.
+fn h2_builder(gateway: &Gateway, send: usize) -> http2::Builder<TokioExecutor> {
     let limits = &gateway.budget.h2;
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder
@@ -181,7 +182,7 @@ fn h2_builder(gateway: &Gateway) -> http2::Builder<TokioExecutor> {
         .max_concurrent_streams(limits.streams)
         .max_frame_size(limits.frame_bytes)
         .max_header_list_size(limits.header_list_bytes)
-        .max_send_buf_size(limits.send_buffer_bytes)
+        .max_send_buf_size(send)
         .max_pending_accept_reset_streams(limits.pending_resets)
         .max_local_error_reset_streams(limits.local_resets)
         .keep_alive_interval(limits.keep_alive)

@@ -288,7 +288,7 @@ async fn open_tls(
             return None;
         }
     };
-    let (limit, buffer) = (gateway.budget.tls.handshake_timeout, gateway.sockets.sizes().tls);
+    let (limit, buffer) = (gateway.budget.tls.handshake_timeout, connection.sizes().tls);
     match tls::accept(hello, config, limit, buffer).await {
         Ok(stream) => {
             let tunnel = Tunnel { connection, party, target, refusal };

@@ -34,34 +34,17 @@ pub(crate) struct Http1Settings {
     pub(crate) header_bytes: usize,
     /// Fields of a response's head.
     pub(crate) headers: usize,
-    /// How bodies are moved.
-    pub(crate) portions: Portions,
-    /// Where there is a ledger: how they are moved as long as memory is plenty.
-    pub(crate) sockets: Option<Sockets>,
-}
-
-impl Http1Settings {
-    fn portions_now(&self) -> Portions {
-        self.sockets.as_ref().map_or(self.portions, |sockets| sockets.sizes().portions)
-    }
 }
 
 /// Bounds of an HTTP/2 connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Http2Settings {
-    /// What the upstream may send before it is read. h2 ends a connection on which many small frames meet a small
-    /// window: 1 MiB for the connection is enough.
-    pub(crate) windows: Windows,
-    /// Where there is a ledger: who says how much it is as long as memory is plenty.
-    pub(crate) sockets: Option<Sockets>,
     /// Streams at once, if the upstream allows as many.
     pub(crate) streams: usize,
     /// Bytes of a frame that the upstream may send.
     pub(crate) frame_bytes: u32,
     /// Bytes of a decoded list of header fields.
     pub(crate) header_list_bytes: u32,
-    /// Bytes of a request's body that wait for the upstream's window, for each stream.
-    pub(crate) send_buffer_bytes: usize,
     /// Streams that we reset and still remember, so that late frames for them are no error.
     pub(crate) remembered_resets: usize,
     /// Silence on a connection with open streams after which it is asked for a sign of life.
@@ -70,11 +53,21 @@ pub(crate) struct Http2Settings {
     pub(crate) ping_timeout: Duration,
 }
 
-impl Http2Settings {
+/// How much one HTTP/2 connection may hold.
+pub(super) struct Bounds {
+    /// What the upstream may send before it is read. h2 ends a connection on which many small frames meet a small
+    /// window: 1 MiB for the connection is enough.
+    windows: Windows,
+    /// Bytes of a request's body that wait for the upstream's window, for each stream.
+    send: usize,
+    reserved: Option<Reservation>,
+}
+
+impl Bounds {
     /// `first`: there is no other connection to the target. Only that one may be wide, as it has few streams.
-    fn windows_now(&self, bottle: &BottleKey, first: bool) -> (Windows, Option<Reservation>) {
-        let sockets = self.sockets.as_ref().filter(|_| first);
-        sockets.map_or((self.windows, None), |sockets| sockets.windows(bottle))
+    pub(super) fn new(sockets: &Sockets, send: usize, bottle: &BottleKey, first: bool) -> Self {
+        let (windows, reserved) = if first { sockets.windows(bottle) } else { (sockets.narrow, None) };
+        Self { windows, send, reserved }
     }
 }
 
@@ -116,8 +109,8 @@ impl<B: RequestBody> Http1<B> {
     pub(super) async fn open<P: Unpin + Send + 'static>(
         mut socket: Socket<P>,
         settings: &Http1Settings,
+        portions: Portions,
     ) -> hyper::Result<Self> {
-        let portions = settings.portions_now();
         let queue = WriteQueue::new(portions.queue);
         socket.set_portions(portions.read, queue.clone());
         let (sender, connection) = http1::Builder::new()
@@ -160,12 +153,13 @@ impl<B: RequestBody> Http2<B> {
         socket: Socket<P>,
         settings: &Http2Settings,
         bottle: &BottleKey,
-        first: bool,
+        sockets: &Sockets,
+        bounds: Bounds,
     ) -> hyper::Result<Self> {
-        let (windows, reserved) = settings.windows_now(bottle, first);
+        let Bounds { windows, send, reserved } = bounds;
         // Streams that nobody reads must not take the connection's window from the others.
         let streams = settings.streams.min(windows.streams());
-        let unread = Unread::new(bottle, windows.stream, settings.sockets.clone());
+        let unread = Unread::new(bottle, windows.stream, Some(sockets.clone()));
         let socket = Counted::of_server(socket, unread.clone());
         let (sender, mut connection) = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
@@ -175,7 +169,7 @@ impl<B: RequestBody> Http2<B> {
             .initial_max_send_streams(streams)
             .max_frame_size(settings.frame_bytes)
             .max_header_list_size(settings.header_list_bytes)
-            .max_send_buf_size(settings.send_buffer_bytes)
+            .max_send_buf_size(send)
             .max_concurrent_reset_streams(settings.remembered_resets)
             .max_pending_accept_reset_streams(settings.remembered_resets)
             .keep_alive_interval(settings.ping_interval)

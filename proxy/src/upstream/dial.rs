@@ -17,7 +17,6 @@ use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use super::error::{UpstreamError, UpstreamErrorKind};
 use super::guard::Guard;
 use super::resolver::{LookupError, Resolver};
-use crate::budget::Sockets;
 use crate::target::{Host, Target};
 
 /// Silence after which a connection is probed, and the time between probes.
@@ -36,8 +35,6 @@ pub(crate) struct DialSettings {
     pub(crate) attempt_delay: Duration,
     /// Addresses of one name that are tried at most.
     pub(crate) addresses: usize,
-    /// Bounds of the sockets; the kernel's own where there are none.
-    pub(crate) sockets: Option<Sockets>,
 }
 
 /// Makes TCP connections to targets.
@@ -60,9 +57,6 @@ impl Dialler {
                 return Err(UpstreamError::new(target, kind));
             }
         };
-        if let Some(sockets) = &self.settings.sockets {
-            sockets.bound(&stream);
-        }
         prepare(&stream)
             .map_err(|error| UpstreamError::new(target, UpstreamErrorKind::ConnectFailed).because(error))?;
         Ok(stream)

@@ -22,7 +22,6 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::error::{UpstreamError, UpstreamErrorKind};
-use crate::budget::Sockets;
 use crate::identity::BottleKey;
 use crate::target::Target;
 use crate::tls::{alpn_protocols, provider};
@@ -58,10 +57,6 @@ pub(crate) struct UpstreamTlsSettings {
     pub(crate) roots: Vec<Roots>,
     /// Longest time for a handshake.
     pub(crate) handshake_timeout: Duration,
-    /// Bytes that a connection buffers for sending and for receiving, each.
-    pub(crate) buffer_bytes: usize,
-    /// Where there is a ledger: how many as long as memory is plenty.
-    pub(crate) sockets: Option<Sockets>,
     /// Hosts for which a bottle keeps what it needs to resume a session.
     pub(crate) sessions_per_bottle: usize,
     /// Bottles for which sessions are kept at all.
@@ -89,12 +84,14 @@ impl TlsDialler {
         Ok(Self { template, settings, by_bottle: Mutex::default() })
     }
 
-    /// Finishes a handshake in the name of `target` on a connection of `bottle`.
+    /// Finishes a handshake in the name of `target` on a connection of `bottle`, which then buffers at most so many
+    /// bytes in each direction.
     pub(super) async fn handshake(
         &self,
         bottle: &BottleKey,
         target: &Target,
         stream: TcpStream,
+        buffer_bytes: usize,
     ) -> Result<TlsStream<TcpStream>, UpstreamError> {
         let name = target.host.server_name().ok_or_else(|| {
             let words = "no certificate can carry its name".to_owned();
@@ -108,9 +105,7 @@ impl TlsDialler {
                 return Err(UpstreamError::new(target, kind));
             }
         };
-        let sockets = self.settings.sockets.as_ref();
-        let bytes = sockets.map_or(self.settings.buffer_bytes, |sockets| sockets.sizes().tls);
-        stream.get_mut().1.set_buffer_limit(Some(bytes));
+        stream.get_mut().1.set_buffer_limit(Some(buffer_bytes));
         Ok(stream)
     }
 

@@ -64,7 +64,7 @@ impl Api {
             builder
                 .max_concurrent_streams(limits.streams)
                 .max_header_list_size(limits.header_list_bytes)
-                .max_send_buf_size(limits.send_buffer_bytes);
+                .max_send_buf_size(served.gateway.sockets.tight.send);
             let service = TowerToHyperService::new(router);
             if let Err(error) = builder.serve_connection(TokioIo::new(channel), service).await {
                 tracing::debug!(%error, "the supervisor's channel ended");

@@ -32,7 +32,6 @@ fn dialler(addresses: &[&str]) -> Dialler {
             attempt_timeout: Duration::from_secs(2),
             attempt_delay: DELAY,
             addresses: 8,
-            sockets: None,
         },
     }
 }

@@ -23,7 +23,7 @@ use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use crate::budget::Windows;
+use crate::budget::{Admission, Sizes, Sockets, Terms, Windows};
 use crate::identity::BottleKey;
 use crate::queue::Portions;
 use crate::target::{Scheme, Target};
@@ -116,30 +116,18 @@ pub(super) fn settings(ca: Option<&Ca>) -> UpstreamSettings {
             attempt_timeout: Duration::from_secs(5),
             attempt_delay: Duration::from_millis(250),
             addresses: 16,
-            sockets: None,
         },
         tls: UpstreamTlsSettings {
             roots: vec![ca.map_or(Roots::Bundled, |ca| Roots::File(ca.pem.path().to_owned()))],
             handshake_timeout: PATIENCE,
-            buffer_bytes: 64 * 1024,
-            sockets: None,
             sessions_per_bottle: 8,
             bottles: 8,
         },
-        http1: Http1Settings {
-            buffer_bytes: 64 * 1024,
-            header_bytes: 64 * 1024,
-            headers: 256,
-            portions: Portions { read: usize::MAX, queue: 64 * 1024 },
-            sockets: None,
-        },
+        http1: Http1Settings { buffer_bytes: 64 * 1024, header_bytes: 64 * 1024, headers: 256 },
         http2: Http2Settings {
-            windows: Windows { stream: 256 * 1024, connection: 32 * 1024 * 1024 },
-            sockets: None,
             streams: 128,
             frame_bytes: 16 * 1024,
             header_list_bytes: 64 * 1024,
-            send_buffer_bytes: 64 * 1024,
             remembered_resets: 32,
             ping_interval: Duration::from_secs(20),
             ping_timeout: Duration::from_secs(20),
@@ -150,6 +138,36 @@ pub(super) fn settings(ca: Option<&Ca>) -> UpstreamSettings {
             connections_per_target: 8,
             wait_timeout: PATIENCE,
         },
+        sockets: sockets(),
+    }
+}
+
+/// As with plenty of memory.
+fn sockets() -> Sockets {
+    let sizes = Sizes {
+        portions: Portions { read: usize::MAX, queue: 64 * 1024 },
+        tls: 64 * 1024,
+        unsent: 64 * 1024,
+        send: 64 * 1024,
+    };
+    let windows = Windows { stream: 256 * 1024, connection: 32 * 1024 * 1024 };
+    let terms = Terms {
+        capacity: 1 << 30,
+        connection: 0,
+        exchange: 0,
+        stream: 0,
+        decoders: 0,
+        bottle: 1 << 30,
+        exchanges: 1024,
+    };
+    Sockets {
+        tight: sizes,
+        ample: sizes,
+        narrow: windows,
+        wide: windows,
+        receive_bytes: 64 * 1024,
+        admission: Admission::new(terms, PATIENCE),
+        budget: 1 << 30,
     }
 }
 
