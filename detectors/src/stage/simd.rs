@@ -92,17 +92,20 @@ impl Tables {
 
 /// Masks of one call at most.
 pub(super) const MASKS: usize = 32;
-/// Pairs that they look at, rounded up.
+/// Masks of a short text, for which less room is cleared: heads are full of them.
+pub(super) const FEW_MASKS: usize = 5;
+/// Pairs that masks look at, rounded up.
 const HASHED: usize = (MASKS + 1) * 64;
+const HASHED_FEW: usize = (FEW_MASKS + 1) * 64;
 /// Bytes that 64 places look at.
 const BLOCK: usize = 64 + PROBE - 1;
 
 /// The numbers of the pairs of `text`, which zeros follow. It is compiled for what it is called from.
 #[inline(always)]
-fn hash_all(text: &[u8], masks: usize) -> [u8; HASHED] {
-    assert!(masks <= MASKS, "a call has at most {MASKS} masks");
-    let mut hashed = [0; HASHED];
-    let text = &text[..text.len().min(HASHED)];
+fn hash_all<const ROOM: usize>(text: &[u8], masks: usize) -> [u8; ROOM] {
+    assert!((masks + 1) * 64 <= ROOM, "a call has at most {MASKS} masks");
+    let mut hashed = [0; ROOM];
+    let text = &text[..text.len().min(ROOM)];
     for ((&first, &second), hashed) in text.iter().zip(text.get(1..).unwrap_or_default()).zip(&mut hashed) {
         *hashed = hash(first, second);
     }

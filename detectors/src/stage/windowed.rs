@@ -9,7 +9,7 @@
 use super::confirm::{Confirm, Found, Text};
 use super::edge::Edge;
 use super::sample::Sample;
-use super::simd::{Kernel, MASKS, Tables};
+use super::simd::{FEW_MASKS, Kernel, MASKS, Tables};
 use super::windows::{PROBE, Probe, distribute};
 use super::{Hit, Needle, Stage, StageState};
 use crate::byteset::Frequencies;
@@ -22,10 +22,16 @@ const PASS: usize = MASKS * 64;
 const BEFORE_ALL: u8 = b'\n';
 /// Bytes of the seam, which is one mask: a needle and the byte before it less one byte, then the head.
 const SEAM: usize = 64;
-/// Bytes of the chunk in the seam. A chunk that is no longer lies in it as a whole.
-const HEAD: usize = SEAM - ANCHOR_BYTES;
+/// Bytes of a seam that has room for a short chunk as a whole, so that it is looked at once.
+const LONG_SEAM: usize = FEW_MASKS * 64;
 
-const _: () = assert!(HEAD >= ANCHOR_BYTES, "a needle that begins with the chunk lies in the seam");
+const _: () =
+    assert!(head_room(SEAM) >= ANCHOR_BYTES, "a needle that begins with the chunk lies in the seam");
+
+/// Bytes of the chunk in a seam. A chunk that is no longer lies in it as a whole.
+const fn head_room(seam: usize) -> usize {
+    seam - ANCHOR_BYTES
+}
 
 /// See the module.
 pub(super) struct Windowed {
@@ -52,18 +58,19 @@ impl Windowed {
     }
 
     /// Reports the needles that begin before the chunk or with it and end inside it; of a short chunk, all.
-    fn seam(&self, bytes: Bytes<'_>, found: &mut dyn FnMut(Hit)) {
-        let (before, head) = seam_pieces(bytes);
-        let is_whole = bytes.chunk().len() <= HEAD;
+    fn seam<const LENGTH: usize>(&self, bytes: Bytes<'_>, found: &mut dyn FnMut(Hit)) {
+        let (before, head) = seam_pieces(bytes, head_room(LENGTH));
+        let is_whole = bytes.chunk().len() <= head_room(LENGTH);
         let is_start = bytes.chunk_start() < ANCHOR_BYTES as u64;
         let border = before.len() + usize::from(is_start);
-        let mut buffer = [BEFORE_ALL; SEAM];
+        let mut buffer = [BEFORE_ALL; LENGTH];
         buffer[usize::from(is_start)..border].copy_from_slice(before);
         buffer[border..][..head.len()].copy_from_slice(head);
         let text = Text { bytes: &buffer[..border + head.len()], is_start };
-        let mut mask = [0];
-        self.kernel.mark(&self.tables, text.bytes, &mut mask);
-        self.confirm_all(text, 0, &mask, |_, needle| {
+        let mut masks = [0; FEW_MASKS];
+        let masks = &mut masks[..text.bytes.len().div_ceil(64)];
+        self.kernel.mark(&self.tables, text.bytes, masks);
+        self.confirm_all(text, 0, masks, |_, needle| {
             if (is_whole || needle.start <= border) && needle.end > border {
                 let at = bytes.chunk_start() + needle.start as u64 - border as u64;
                 // A needle of the chunk itself ends later: it does not begin with the chunk.
@@ -96,10 +103,10 @@ impl Stage for Windowed {
         if chunk.is_empty() {
             return;
         }
-        self.seam(bytes, found);
-        if chunk.len() <= HEAD {
-            return;
+        if chunk.len() <= head_room(LONG_SEAM) {
+            return self.seam::<LONG_SEAM>(bytes, found);
         }
+        self.seam::<SEAM>(bytes, found);
         let text = Text { bytes: chunk, is_start: false };
         let mut masks = [0; MASKS];
         for base in (0..chunk.len()).step_by(PASS) {
@@ -130,12 +137,12 @@ impl Stage for Windowed {
     }
 }
 
-/// The end of what came before the chunk, and the head of the chunk.
-fn seam_pieces(bytes: Bytes<'_>) -> (&[u8], &[u8]) {
+/// The end of what came before the chunk, and the head of the chunk as far as there is room.
+fn seam_pieces(bytes: Bytes<'_>, room: usize) -> (&[u8], &[u8]) {
     let start = bytes.chunk_start();
     let [before, _] = bytes.pieces(start.saturating_sub(ANCHOR_BYTES as u64), start);
     let head = bytes.chunk();
-    (before, &head[..head.len().min(HEAD)])
+    (before, &head[..head.len().min(room)])
 }
 
 /// Eight bytes from `at` on; beyond the end there are zeros.

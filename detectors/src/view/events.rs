@@ -6,7 +6,10 @@
 //! Invariant: it tells only of what more than one event makes up. It holds what is evident, never a mere beginning: a
 //! word that happens to end like a credential begins must not keep an event back.
 
-use memchr::{memchr3, memmem};
+use std::sync::LazyLock;
+
+use memchr::memchr3;
+use memchr::memmem::Finder;
 
 use super::map::Map;
 use super::node::{Input, Node};
@@ -16,6 +19,8 @@ use crate::finding::{Event, Progress};
 
 /// What begins the line of an event's data, behind the end of another line.
 const DATA: &[u8] = b"\ndata:";
+/// Finds it.
+static FINDER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(DATA));
 /// Names of fields that an event has (HTML, section 9.2.5); an empty one begins a comment.
 const FIELDS: [&[u8]; 4] = [b"event", b"id", b"retry", b""];
 /// Bytes of the longest name that is told from others.
@@ -216,13 +221,13 @@ impl Events {
         let border = bytes.chunk_start();
         if from < border {
             let across = bytes.text(from, border + DATA.len() as u64 - 1);
-            if let Some(at) = memmem::find(&across, DATA) {
+            if let Some(at) = FINDER.find(&across) {
                 return Some(from + at as u64 + 1);
             }
         }
         let from = from.max(border);
         let [_, rest] = bytes.pieces(from, bytes.end());
-        memmem::find(rest, DATA).map(|at| from + at as u64 + 1)
+        FINDER.find(rest).map(|at| from + at as u64 + 1)
     }
 
     fn begin(&mut self, cx: &mut Cx<'_>, input: &Input<'_>, at: u64) {

@@ -8,7 +8,7 @@ use std::arch::x86_64::*;
 
 mod shuffle;
 
-use super::{BLOCK, Kernel, Lookup, PAIRS, SETS, Tables, hash_all};
+use super::{BLOCK, FEW_MASKS, HASHED, HASHED_FEW, Kernel, Lookup, PAIRS, SETS, Tables, hash_all};
 use crate::stage::lookup::{BEFORE, Marked, NEXT, PairFlags, SHARED};
 
 /// Every kernel, the fastest first, as far as this machine has the instructions.
@@ -31,10 +31,11 @@ fn avx512() -> Option<Kernel> {
 fn mark(tables: &Tables, text: &[u8], masks: &mut [u64]) {
     // SAFETY: `avx512` alone hands this function out, after it has found AVX-512 BW and VBMI.
     unsafe {
-        match tables.sets {
-            1 => mark_sets::<1>(tables, text, masks),
-            2 => mark_sets::<2>(tables, text, masks),
-            _ => mark_sets::<SETS>(tables, text, masks),
+        match (tables.sets, masks.len()) {
+            (1, _) => mark_sets::<1, HASHED>(tables, text, masks),
+            (2, _) => mark_sets::<2, HASHED>(tables, text, masks),
+            (_, 0..=FEW_MASKS) => mark_sets::<SETS, HASHED_FEW>(tables, text, masks),
+            _ => mark_sets::<SETS, HASHED>(tables, text, masks),
         }
     }
 }
@@ -140,8 +141,8 @@ struct Row {
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
-fn mark_sets<const USED: usize>(tables: &Tables, text: &[u8], masks: &mut [u64]) {
-    let hashed = hash_all(text, masks.len());
+fn mark_sets<const USED: usize, const ROOM: usize>(tables: &Tables, text: &[u8], masks: &mut [u64]) {
+    let hashed = hash_all::<ROOM>(text, masks.len());
     let zero = _mm512_setzero_si512();
     let mut rows = [[Row { numbers: [zero; 2], above: zero }; PAIRS]; USED];
     for (set, rows) in rows.iter_mut().enumerate() {

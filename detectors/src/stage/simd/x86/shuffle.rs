@@ -6,7 +6,7 @@
 
 use crate::stage::lookup::{BEFORE, Lookup, Marked, NEXT, PairFlags, SHARED};
 use crate::stage::simd::x86::first_block;
-use crate::stage::simd::{BLOCK, Kernel, PAIRS, SETS, Tables, hash_all};
+use crate::stage::simd::{BLOCK, FEW_MASKS, HASHED, HASHED_FEW, Kernel, PAIRS, SETS, Tables, hash_all};
 
 /// The functions of a kernel, over the vectors of the module where it stands.
 macro_rules! kernel {
@@ -28,10 +28,11 @@ macro_rules! kernel {
         fn mark(tables: &Tables, text: &[u8], masks: &mut [u64]) {
             // SAFETY: `kernel` alone hands this function out, after it has found the instructions.
             unsafe {
-                match tables.sets {
-                    1 => mark_sets::<1>(tables, text, masks),
-                    2 => mark_sets::<2>(tables, text, masks),
-                    _ => mark_sets::<SETS>(tables, text, masks),
+                match (tables.sets, masks.len()) {
+                    (1, _) => mark_sets::<1, HASHED>(tables, text, masks),
+                    (2, _) => mark_sets::<2, HASHED>(tables, text, masks),
+                    (_, 0..=FEW_MASKS) => mark_sets::<SETS, HASHED_FEW>(tables, text, masks),
+                    _ => mark_sets::<SETS, HASHED>(tables, text, masks),
                 }
             }
         }
@@ -47,8 +48,8 @@ macro_rules! kernel {
         }
 
         #[target_feature(enable = $features)]
-        fn mark_sets<const USED: usize>(tables: &Tables, text: &[u8], masks: &mut [u64]) {
-            let hashed = hash_all(text, masks.len());
+        fn mark_sets<const USED: usize, const ROOM: usize>(tables: &Tables, text: &[u8], masks: &mut [u64]) {
+            let hashed = hash_all::<ROOM>(text, masks.len());
             let fifteen = set(15);
             for (index, mask) in masks.iter_mut().enumerate() {
                 *mask = 0;
