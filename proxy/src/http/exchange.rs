@@ -30,8 +30,8 @@ use super::{head, internal, serve};
 use crate::identity::Bottle;
 use crate::inspect::{Blocked, BodyError, Direction, InspectBody};
 use crate::listen::Connection;
-use crate::policy::{Authorized, Grant, Head, Route, Side, Verdict};
-use crate::target::{Scheme, Target};
+use crate::policy::{Grant, Head, Route, Side, Verdict};
+use crate::target::Target;
 use crate::upstream::{UpstreamBody, UpstreamError, UpstreamErrorKind};
 
 /// Why the bytes of a body are skipped where a route runs no detector on them.
@@ -136,7 +136,7 @@ async fn forward(
         .map_err(|blocked| exchange.refusal(&blocked))?;
     let body = request_body(exchange, &parts, upload, &grant.route.request).await?;
     let modest = exchange.gateway.admission.is_used_beyond(admission::MODEST_EIGHTHS);
-    let request = upstream_request(parts, body, &grant.target, modest);
+    let request = upstream_request(parts, body, modest);
     let started = tokio::time::Instant::now();
     let sent = tokio::select! {
         sent = exchange.gateway.upstreams.send(&exchange.bottle.key, &grant.target, request) => sent,
@@ -220,12 +220,7 @@ fn scan_response_head(exchange: &Exchange, parts: &mut response::Parts, side: &S
 
 /// The request as it goes upstream: without what belongs to the client's connection, addressed in origin form. A
 /// `modest` one asks for no coding whose decoder takes much memory.
-fn upstream_request(
-    mut parts: request::Parts,
-    body: RequestBody,
-    target: &Authorized<Target>,
-    modest: bool,
-) -> Request<RequestBody> {
+fn upstream_request(mut parts: request::Parts, body: RequestBody, modest: bool) -> Request<RequestBody> {
     head::strip_hop_by_hop(&mut parts.headers);
     head::join_cookies(&mut parts.headers);
     if modest {
@@ -233,16 +228,6 @@ fn upstream_request(
     }
     // The gateway has answered the expectation itself by reading the body.
     parts.headers.remove(header::EXPECT);
-    let path = parts.uri.path_and_query().cloned();
-    let scheme = if target.scheme == Scheme::Https { "https" } else { "http" };
-    let mut uri = http::Uri::builder().scheme(scheme).authority(target.authority());
-    if let Some(path) = path {
-        uri = uri.path_and_query(path);
-    }
-    if let Ok(uri) = uri.build() {
-        parts.uri = uri;
-    }
-    parts.version = Version::HTTP_11;
     Request::from_parts(parts, body)
 }
 

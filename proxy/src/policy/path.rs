@@ -8,7 +8,21 @@ use std::borrow::Cow;
 use percent_encoding::percent_decode_str;
 
 /// Decodes every percent escape, takes `\` for `/`, drops empty segments and resolves `.` and `..` (RFC 3986 §6.2.2).
-pub(crate) fn normalise(path: &str) -> String {
+pub(crate) fn normalise(path: &str) -> Cow<'_, str> {
+    if is_plain(path) { Cow::Borrowed(path) } else { Cow::Owned(folded(path)) }
+}
+
+/// Whether the path is surely in its normal form, as most are.
+fn is_plain(path: &str) -> bool {
+    let is_plain = |(at, byte): (usize, u8)| match byte {
+        b'%' | b'\\' => false,
+        b'/' => !matches!(path.as_bytes().get(at + 1), Some(b'/' | b'.')),
+        _ => true,
+    };
+    path.starts_with('/') && path.bytes().enumerate().all(is_plain)
+}
+
+fn folded(path: &str) -> String {
     let decoded: Cow<'_, str> = percent_decode_str(path).decode_utf8_lossy();
     let slashes = decoded.replace('\\', "/");
     let mut kept: Vec<&str> = Vec::new();
@@ -51,9 +65,27 @@ mod tests {
             ("/a\\..\\b", "/b"),
             ("/a/..", "/"),
             ("/%7Euser", "/~user"),
+            ("/.hidden/b.c", "/.hidden/b.c"),
+            ("a/b", "/a/b"),
+            ("", "/"),
         ];
         for (path, expected) in cases {
             assert_eq!(normalise(path), expected, "{path}");
+            assert_eq!(folded(path), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn what_is_plain_is_in_its_normal_form() {
+        let mut paths = vec![String::new()];
+        for length in 0..5 {
+            let longer = paths.iter().filter(|path| path.len() == length);
+            let longer: Vec<String> =
+                longer.flat_map(|path| "/.%\\a2f".chars().map(move |next| format!("{path}{next}"))).collect();
+            paths.extend(longer);
+        }
+        for path in paths.iter().filter(|path| is_plain(path)) {
+            assert_eq!(folded(path), *path);
         }
     }
 

@@ -23,8 +23,8 @@ use crate::target::Target;
 use crate::telemetry::{Up, write_line};
 use crate::upstream::{SpliceEnd, Spliced};
 
-/// Bytes of a path that are logged.
-const PATH_LOGGED_BYTES: usize = 256;
+/// Characters of a path that are logged.
+const PATH_LOGGED_CHARS: usize = 256;
 
 /// One exchange.
 pub(crate) struct Exchange {
@@ -91,6 +91,12 @@ impl Flow {
     }
 }
 
+/// As much of a path as is logged.
+fn logged(path: &str) -> &str {
+    let end = path.char_indices().nth(PATH_LOGGED_CHARS).map_or(path.len(), |(at, _)| at);
+    &path[..end]
+}
+
 impl Exchange {
     /// Begins the record of a request.
     pub(crate) fn begin(
@@ -138,7 +144,7 @@ impl Exchange {
             target,
             id: connection.gateway.request_id(),
             method,
-            path: path.chars().take(PATH_LOGGED_BYTES).collect(),
+            path: logged(path).to_owned(),
             route: OnceLock::new(),
             started: Instant::now(),
             active: Mutex::new(Instant::now()),
