@@ -8,6 +8,7 @@ mod memory;
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZero;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -39,6 +40,7 @@ use crate::listen::{Connection, PlaceCounts};
 use crate::probe::Probe;
 use crate::telemetry::{BodyCounters, Metrics};
 use crate::tls::{Authority, AuthorityError, Leaves};
+use crate::turns::Turns;
 use crate::upstream::Upstreams;
 
 /// What its supervisor gives a worker's gateway.
@@ -75,6 +77,8 @@ pub(crate) struct Gateway {
     /// Places for HTTP/2 streams that wait for memory and can already send.
     pub(crate) waiting_streams: Semaphore,
     pub(crate) places: Arc<PlaceCounts>,
+    /// Whose bodies may be scanned.
+    pub(crate) turns: Arc<Turns>,
     /// Those that are open.
     pub(crate) connections: Weaks<Connection>,
     pub(crate) request_bytes: BodyCounters,
@@ -342,6 +346,7 @@ impl Gateway {
             waiting_streams: Semaphore::new(memory.waiting_streams()),
             admission,
             connections: Weaks::default(),
+            turns: Turns::new(std::thread::available_parallelism().map_or(1, NonZero::get)),
             places: PlaceCounts::new(budget.connections, budget.connections_per_bottle),
             request_bytes: BodyCounters::new(&metrics, "request"),
             response_bytes: BodyCounters::new(&metrics, "response"),
