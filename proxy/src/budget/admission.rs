@@ -81,6 +81,11 @@ impl Admission {
         !self.lock().waiting.is_empty()
     }
 
+    /// The bottle that holds most, if it holds much.
+    pub(crate) fn largest(&self) -> Option<BottleKey> {
+        self.lock().ledger.largest().cloned()
+    }
+
     /// Whether more than this part of the memory is reserved, or somebody waits.
     pub(crate) fn is_used_beyond_part(&self, part: u64) -> bool {
         let state = self.lock();
