@@ -307,10 +307,7 @@ impl Gateway {
         let budget = Budget::new(&config.limits);
         let admission = Admission::new(memory.terms(), config.limits.admission_timeout);
         let sockets = budget::sockets(&config.limits, unlowered, &admission, &memory);
-        if config.listen.isolation == Isolation::Required {
-            isolation::check(Path::new("/proc/sys/net"))
-                .map_err(|error| BuildError::new("listen.isolation", error))?;
-        }
+        check_isolation(config)?;
         prepare_state_dir(&config.state_dir).map_err(|error| BuildError::new("state_dir", error))?;
         let authority = authority(config, &budget, OffsetDateTime::now_utc())
             .map_err(|error| BuildError::new("tls.ca", error))?;
@@ -370,6 +367,14 @@ impl Gateway {
         gateway.keep_for(&gateway.identities());
         Ok(gateway)
     }
+}
+
+/// The host keeps its networks apart, where the configuration asks for that.
+fn check_isolation(config: &Config) -> Result<(), BuildError> {
+    if config.listen.isolation != Isolation::Required {
+        return Ok(());
+    }
+    isolation::check(Path::new("/proc/sys/net")).map_err(|error| BuildError::new("listen.isolation", error))
 }
 
 /// The authority that signs: the operator's, or the one in the state folder, made if there is none.
