@@ -162,10 +162,10 @@ impl Memory {
             limits.h2_connection_window_bytes.min(window.saturating_mul(limits.h2_streams));
         let idle = usize::try_from(self.budget / IDLE_PART / IDLE_BYTES).unwrap_or(usize::MAX);
         lowered.upstream_idle_connections = limits.upstream_idle_connections.min(idle);
-        // Beyond what fits, connections would wait for each other, and waiting is not free either.
+        // Those that wait for the ones that fit are not free either.
         let fit = usize::try_from(self.terms().capacity / self.connection()).unwrap_or(usize::MAX);
-        lowered.connections_per_bottle = limits.connections_per_bottle.min(fit);
-        lowered.connections = limits.connections.min(4 * fit);
+        lowered.connections_per_bottle = limits.connections_per_bottle.min(2 * fit);
+        lowered.connections = limits.connections.min(8 * fit);
         lowered.memory_per_bottle = limits.memory_per_bottle.min(self.terms().capacity);
         lowered
     }
@@ -344,7 +344,7 @@ mod tests {
                 "{budget}"
             );
             let fit = usize::try_from(memory.terms().capacity / memory.connection()).expect("a count");
-            assert_eq!(limits.connections_per_bottle, config.limits.connections_per_bottle.min(fit));
+            assert_eq!(limits.connections_per_bottle, config.limits.connections_per_bottle.min(2 * fit));
             assert_eq!(limits.header_bytes, config.limits.header_bytes, "a head may be as long as ever");
         }
     }
