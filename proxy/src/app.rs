@@ -8,6 +8,7 @@ mod memory;
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZero;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -39,6 +40,7 @@ use crate::listen::{Connection, PlaceCounts};
 use crate::probe::Probe;
 use crate::telemetry::{BodyCounters, Metrics};
 use crate::tls::{Authority, AuthorityError, Leaves};
+use crate::turns::Turns;
 use crate::upstream::Upstreams;
 
 /// What its supervisor gives a worker's gateway.
@@ -75,6 +77,8 @@ pub(crate) struct Gateway {
     /// Places for HTTP/2 streams that wait for memory and can already send.
     pub(crate) waiting_streams: Semaphore,
     pub(crate) places: Arc<PlaceCounts>,
+    /// Whose bodies may be scanned.
+    pub(crate) turns: Arc<Turns>,
     /// Those that are open.
     pub(crate) connections: Weaks<Connection>,
     pub(crate) request_bytes: BodyCounters,
@@ -303,10 +307,7 @@ impl Gateway {
         let budget = Budget::new(&config.limits);
         let admission = Admission::new(memory.terms(), config.limits.admission_timeout);
         let sockets = budget::sockets(&config.limits, unlowered, &admission, &memory);
-        if config.listen.isolation == Isolation::Required {
-            isolation::check(Path::new("/proc/sys/net"))
-                .map_err(|error| BuildError::new("listen.isolation", error))?;
-        }
+        check_isolation(config)?;
         prepare_state_dir(&config.state_dir).map_err(|error| BuildError::new("state_dir", error))?;
         let authority = authority(config, &budget, OffsetDateTime::now_utc())
             .map_err(|error| BuildError::new("tls.ca", error))?;
@@ -342,6 +343,7 @@ impl Gateway {
             waiting_streams: Semaphore::new(memory.waiting_streams()),
             admission,
             connections: Weaks::default(),
+            turns: Turns::new(std::thread::available_parallelism().map_or(1, NonZero::get)),
             places: PlaceCounts::new(budget.connections, budget.connections_per_bottle),
             request_bytes: BodyCounters::new(&metrics, "request"),
             response_bytes: BodyCounters::new(&metrics, "response"),
@@ -365,6 +367,14 @@ impl Gateway {
         gateway.keep_for(&gateway.identities());
         Ok(gateway)
     }
+}
+
+/// The host keeps its networks apart, where the configuration asks for that.
+fn check_isolation(config: &Config) -> Result<(), BuildError> {
+    if config.listen.isolation != Isolation::Required {
+        return Ok(());
+    }
+    isolation::check(Path::new("/proc/sys/net")).map_err(|error| BuildError::new("listen.isolation", error))
 }
 
 /// The authority that signs: the operator's, or the one in the state folder, made if there is none.

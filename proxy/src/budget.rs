@@ -24,7 +24,7 @@ pub(crate) use self::ledger::Terms;
 pub(crate) use self::memory::{
     INFLATE_BYTES, Memory, Source, WINDOW_TABLES_BYTES, resident_of, resident_own,
 };
-pub(crate) use self::sockets::{Room, Sizes, Sockets, Windows};
+pub(crate) use self::sockets::{Headroom, Room, Sizes, Sockets, Windows};
 use crate::audit::AuditLimits;
 use crate::http::cut_off;
 use crate::http::holders::Pace;

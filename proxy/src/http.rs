@@ -10,6 +10,7 @@ pub(crate) mod internal;
 pub(crate) mod presence;
 pub(crate) mod rate;
 pub(crate) mod refusal;
+pub(crate) mod relief;
 pub(crate) mod serve;
 pub(crate) mod tunnel;
 pub(crate) mod upload;

@@ -38,6 +38,7 @@ pub(crate) use self::verdict::{
     Blocked, BodyError, Counts, Direction, Fixed, Hit, Judge, Place, Ruling, Surface, Trouble, TroubleKind,
 };
 pub(crate) use self::windows::Windows;
+use crate::turns::Seat;
 
 /// The limits of inspection, from the configuration's `limits`.
 #[derive(Clone, Copy, Debug)]
@@ -115,6 +116,8 @@ pub(crate) struct BodyPlan {
     pub(crate) limits: InspectLimits,
     /// The memory of the exchange's decoders.
     pub(crate) windows: Windows,
+    /// Where it asks for its turns on the CPU; `None` where nobody else wants any.
+    pub(crate) seat: Option<Seat>,
     /// Who decides.
     pub(crate) judge: Arc<dyn Judge>,
 }

@@ -31,6 +31,7 @@ mod supervisor;
 mod target;
 mod telemetry;
 mod tls;
+mod turns;
 mod unread;
 mod upstream;
 mod worker;

@@ -78,6 +78,7 @@ fn begin(stream: TcpStream, peer: SocketAddr, gateway: &Arc<Gateway>, drain: &wa
     if let Some(cause) = bottle.as_ref().and_then(|bottle| gateway.bars.of(&bottle.key)) {
         return keep_out(&stream, gateway, bottle.as_deref(), &cause.refusal());
     }
+    bottle.iter().for_each(|bottle| gateway.turns.note(&bottle.key));
     let places = match bottle.as_ref().map(|bottle| gateway.places.take(&bottle.key)).transpose() {
         Ok(places) => places,
         Err(full) => {
@@ -115,7 +116,8 @@ async fn admit(stream: TcpStream, connection: Arc<Connection>) {
             connection.gateway.sockets.bound(&stream, &room);
             // Nobody else sets it.
             let _ = connection.memory.set((memory, room));
-            serve::outer(stream, connection).await;
+            // Boxed: one that waits for memory has no room yet for what serves it.
+            Box::pin(serve::outer(stream, connection)).await;
         }
         Err(short) => turn_away(&stream, &connection.gateway, &short.into(), short.setting),
     }

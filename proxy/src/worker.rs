@@ -22,7 +22,7 @@ use self::api::Api;
 use crate::app::Gateway;
 use crate::channel::Texts;
 use crate::handover::{self, Handover};
-use crate::http::holders;
+use crate::http::{holders, relief};
 use crate::journal::Journal;
 use crate::{leases, listen};
 
@@ -78,6 +78,7 @@ impl Serving {
             tokio::spawn(listen::run(listener, gateway.clone(), drained.clone()));
         }
         tokio::spawn(holders::watch(Arc::downgrade(gateway), gateway.budget.pace));
+        tokio::spawn(relief::watch(Arc::downgrade(gateway)));
         if let Some(socket) = allocator {
             tokio::spawn(leases::follow(gateway.clone(), socket));
         }

@@ -2,8 +2,8 @@
 //!
 //! Invariant: what an attack holds, it holds until it is dropped; an attack that the gateway ends is over, not failed.
 
-use std::io::Read;
-use std::sync::Arc;
+use std::io::{Cursor, Read};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -97,12 +97,25 @@ impl Bomb {
     }
 
     fn body(self) -> TestBody {
-        let zeros = std::io::repeat(b'0').take(BOMB_BYTES);
-        bodies::streamed(match self {
-            Self::Coded(coding) => coding.encode(zeros),
-            Self::Twice => Coding::Gzip.encode(Coding::Gzip.encode(zeros)),
-            Self::Hidden => Coding::Gzip.encode(zeros),
-        })
+        bodies::streamed(Cursor::new(self.packed()))
+    }
+
+    /// The bomb's bytes, packed once: an attack is to be no slower than who aims it.
+    fn packed(self) -> Bytes {
+        static PACKED: [OnceLock<Bytes>; Bomb::ALL.len()] = [const { OnceLock::new() }; Bomb::ALL.len()];
+        let at = Self::ALL.iter().position(|bomb| *bomb == self).expect("every bomb is there");
+        let pack = || {
+            let zeros = std::io::repeat(b'0').take(BOMB_BYTES);
+            let mut coded = match self {
+                Self::Coded(coding) => coding.encode(zeros),
+                Self::Twice => Coding::Gzip.encode(Coding::Gzip.encode(zeros)),
+                Self::Hidden => Coding::Gzip.encode(zeros),
+            };
+            let mut bytes = Vec::new();
+            coded.read_to_end(&mut bytes).expect("coding cannot fail");
+            bytes.into()
+        };
+        PACKED[at].get_or_init(pack).clone()
     }
 
     fn named(name: &str) -> Option<Self> {
@@ -250,6 +263,7 @@ async fn bombs(
     up: bool,
     running: &mut JoinSet<()>,
 ) -> usize {
+    tokio::task::spawn_blocking(move || bomb.packed()).await.expect("a bomb can be packed");
     let mut ended = JoinSet::new();
     for number in 0..BOMBS {
         let (client, name) = (client.clone(), name.to_owned());

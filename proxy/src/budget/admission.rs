@@ -82,6 +82,11 @@ impl Admission {
         !self.lock().waiting.is_empty()
     }
 
+    /// The bottle that holds most, if it holds much.
+    pub(crate) fn largest(&self) -> Option<BottleKey> {
+        self.lock().ledger.largest().cloned()
+    }
+
     /// Keeps a connection and an exchange for each of `bottles` and for nobody else; returns how many there is no room
     /// for: they are served all the same, in turn.
     pub(crate) fn know_only(&self, bottles: &HashSet<BottleKey>) -> usize {

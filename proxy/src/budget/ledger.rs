@@ -44,6 +44,15 @@ impl Kind {
     }
 }
 
+/// A bottle is small as long as it holds no more than so many times what is kept for one.
+const SMALL_TIMES: u64 = 8;
+
+/// Bottles that are not small leave this part of the memory to those that are, where there are others.
+const SMALL_PART: u64 = 8;
+
+/// Known bottles of which one is another's neighbour: itself, the probe, and that neighbour.
+const WITH_NEIGHBOURS: usize = 3;
+
 /// Bytes by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ByKind([u64; Kind::ALL.len()]);
@@ -90,6 +99,13 @@ pub(crate) struct Terms {
     pub(crate) bottle: u64,
     /// Exchanges of one bottle at once.
     pub(crate) exchanges: usize,
+}
+
+impl Terms {
+    /// What is kept for each known bottle.
+    pub(crate) fn each(&self) -> u64 {
+        self.connection + self.exchange + self.stream
+    }
 }
 
 /// Why a claim is not granted at once.
@@ -145,6 +161,8 @@ pub(crate) struct Ledger {
     /// The sum of what is kept for each account.
     kept: u64,
     accounts: HashMap<BottleKey, Account>,
+    /// How many of them are known.
+    known: usize,
     /// Bottles with somebody waiting, the next in turn first.
     turns: VecDeque<BottleKey>,
     last_ticket: u64,
@@ -158,6 +176,7 @@ impl Ledger {
             reserved: ByKind::default(),
             kept: 0,
             accounts: HashMap::new(),
+            known: 0,
             turns: VecDeque::new(),
             last_ticket: 0,
         }
@@ -182,6 +201,7 @@ impl Ledger {
         let account = self.accounts.entry(bottle.clone()).or_default();
         if fits && !account.known {
             account.known = true;
+            self.known += 1;
             self.kept += account.kept(&terms);
         }
         fits
@@ -196,7 +216,7 @@ impl Ledger {
     pub(crate) fn forget(&mut self, bottle: &BottleKey) {
         if let Some(account) = self.accounts.get_mut(bottle) {
             self.kept -= account.kept(&self.terms);
-            account.known = false;
+            self.known -= usize::from(std::mem::take(&mut account.known));
             self.drop_if_over(bottle);
         }
     }
@@ -261,6 +281,18 @@ impl Ledger {
         Some(ticket)
     }
 
+    /// The bottle that holds most, if it is not a small one.
+    pub(crate) fn largest(&self) -> Option<&BottleKey> {
+        let large = self.accounts.iter().filter(|(_, account)| !self.is_small(account));
+        large.max_by_key(|(_, account)| account.held.sum()).map(|(bottle, _)| bottle)
+    }
+
+    /// Whether it holds little. Large buffers and wide windows do not count: they are given where there is plenty.
+    fn is_small(&self, account: &Account) -> bool {
+        let held = account.held.sum() - account.held.of(Kind::Spare);
+        held <= SMALL_TIMES * self.terms.each()
+    }
+
     /// Takes back what was granted.
     pub(crate) fn give_back(&mut self, bottle: &BottleKey, claim: Claim) {
         let Some(account) = self.accounts.get_mut(bottle) else { return };
@@ -293,14 +325,15 @@ impl Ledger {
         if kept + claim.bytes == self.kept {
             return Ok(());
         }
-        if claim.bytes > self.most_for(claim.kind) {
+        let for_small = self.left_for_small(&held, claim.kind);
+        if claim.bytes.saturating_add(for_small) > self.most_for(claim.kind) {
             return Err(Short::Ever);
         }
         if after.sum() > self.terms.bottle {
             return Err(Short::Share);
         }
         let free = self.terms.capacity.saturating_sub(self.reserved.sum() + kept);
-        let left = self.left_for_decoders(account, claim.kind);
+        let left = self.left_for_decoders(account, claim.kind) + for_small;
         if claim.bytes.saturating_add(left) <= free { Ok(()) } else { Err(Short::Now) }
     }
 
@@ -321,6 +354,14 @@ impl Ledger {
                 decoders.saturating_sub(self.reserved.of(Kind::Decoder))
             }
         }
+    }
+
+    /// What has to stay free for small bottles behind a claim of this kind by one that would hold so much: theirs may
+    /// overlap, as a connection that ends and the next one do, and nobody who holds much owes anything back.
+    fn left_for_small(&self, held: &Account, kind: Kind) -> u64 {
+        let is_small = held.known && self.is_small(held);
+        let is_alone = self.known < WITH_NEIGHBOURS;
+        if is_small || is_alone || kind == Kind::Replaced { 0 } else { self.terms.capacity / SMALL_PART }
     }
 
     fn grant(&mut self, bottle: &BottleKey, claim: Claim) {

@@ -137,7 +137,7 @@ impl Memory {
             exchanges: config.limits.exchanges_per_bottle,
         };
         let terms = memory.terms();
-        let each = terms.connection + terms.exchange + terms.stream;
+        let each = terms.each();
         if terms.decoders + memory.bottles * each > terms.capacity {
             let (shared, bottles) = (memory.shared, memory.bottles);
             return Err(TooLittle { budget, shared, decoders: terms.decoders, bottles, each });
@@ -162,6 +162,10 @@ impl Memory {
             limits.h2_connection_window_bytes.min(window.saturating_mul(limits.h2_streams));
         let idle = usize::try_from(self.budget / IDLE_PART / IDLE_BYTES).unwrap_or(usize::MAX);
         lowered.upstream_idle_connections = limits.upstream_idle_connections.min(idle);
+        // Those that wait for the ones that fit are not free either.
+        let fit = usize::try_from(self.terms().capacity / self.connection()).unwrap_or(usize::MAX);
+        lowered.connections_per_bottle = limits.connections_per_bottle.min(2 * fit);
+        lowered.connections = limits.connections.min(8 * fit);
         lowered.memory_per_bottle = limits.memory_per_bottle.min(self.terms().capacity);
         lowered
     }
@@ -225,7 +229,7 @@ impl Memory {
             ("kept for decoders".to_owned(), mib(terms.decoders), "more where others leave it".to_owned()),
             (
                 "kept for bottles".to_owned(),
-                mib(self.bottles * (terms.connection + terms.exchange + terms.stream)),
+                mib(self.bottles * terms.each()),
                 format!("a connection and an exchange for each of {} and the probe", self.bottles - 1),
             ),
             ("idle connections".to_owned(), each(terms.connection).to_string(), kib(terms.connection)),
@@ -339,6 +343,8 @@ mod tests {
                 (buffer, window),
                 "{budget}"
             );
+            let fit = usize::try_from(memory.terms().capacity / memory.connection()).expect("a count");
+            assert_eq!(limits.connections_per_bottle, config.limits.connections_per_bottle.min(2 * fit));
             assert_eq!(limits.header_bytes, config.limits.header_bytes, "a head may be as long as ever");
         }
     }

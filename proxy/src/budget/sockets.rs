@@ -27,6 +27,13 @@ const PLENTY_EIGHTHS: u64 = 1;
 /// Beyond this many eighths of the memory, resident, nobody may hold more than is accounted for.
 const OVERDRAWN_EIGHTHS: u64 = 7;
 
+/// Beyond this many sixteenths of the memory, resident, somebody has to give way before the kernel ends all: it charges
+/// the supervisor and what it keeps for the process, too.
+const EXHAUSTED_SIXTEENTHS: u64 = 15;
+
+/// Less growth than this is none, in bytes.
+const GROWTH_BYTES: u64 = 64 * 1024;
+
 /// Large buffers and wide windows are given as long as all that is reserved, they included, is no more than this part of
 /// the memory.
 const SPARE_PART: u64 = 8;
@@ -159,6 +166,28 @@ impl Sockets {
     }
 }
 
+/// What is known of the resident memory from one look to the next.
+#[derive(Debug, Default)]
+pub(crate) struct Headroom {
+    /// Where it stood when somebody last had to give way, as long as it stays near that.
+    given_way_at: u64,
+}
+
+impl Headroom {
+    /// Takes a look at `resident` bytes of `budget`; whether somebody has to give way now.
+    pub(crate) fn is_exhausted(&mut self, resident: u64, budget: u64) -> bool {
+        if resident <= budget / 16 * EXHAUSTED_SIXTEENTHS {
+            self.given_way_at = 0;
+            return false;
+        }
+        let grows = resident >= self.given_way_at + GROWTH_BYTES;
+        if grows {
+            self.given_way_at = resident;
+        }
+        grows
+    }
+}
+
 impl fmt::Debug for Sockets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { tight, ample, narrow, wide, receive_bytes, .. } = self;
@@ -169,5 +198,29 @@ impl fmt::Debug for Sockets {
             .field("wide", wide)
             .field("receive_bytes", receive_bytes)
             .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn somebody_gives_way_only_where_memory_runs_out_and_grows() {
+        let (budget, mib) = (64 << 20, 1 << 20);
+        let mut headroom = Headroom::default();
+        let looks = [
+            (59 * mib, false, "there is room"),
+            (60 * mib + 1, true, "there is none"),
+            (60 * mib + 2, false, "it stands still"),
+            (61 * mib, true, "it grows"),
+            (60 * mib + 1, false, "it falls"),
+            (61 * mib, false, "no more than at its worst"),
+            (59 * mib, false, "there is room again"),
+            (60 * mib + 1, true, "it begins anew"),
+        ];
+        for (resident, expected, why) in looks {
+            assert_eq!(headroom.is_exhausted(resident, budget), expected, "{why}");
+        }
     }
 }

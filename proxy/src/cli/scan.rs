@@ -119,6 +119,7 @@ impl Scan {
             fixed: None,
             limits: self.budget.inspect,
             windows: Windows::unbounded(),
+            seat: None,
             judge: report.clone(),
         };
         drive(&plan, input)

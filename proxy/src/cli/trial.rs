@@ -152,6 +152,7 @@ impl Court {
             fixed: None,
             limits: self.budget.inspect,
             windows: Windows::unbounded(),
+            seat: None,
             judge: bench.clone(),
         };
         drive(&plan, &mut input).map_err(|error| unreadable(test, &error))

@@ -113,6 +113,7 @@ pub(super) fn plan(codings: &[Coding], judge: &Arc<Recorder>) -> BodyPlan {
         fixed: None,
         limits: limits(),
         windows: Windows::unbounded(),
+        seat: None,
         judge: judge.clone(),
     }
 }

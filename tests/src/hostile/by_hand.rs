@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::client::TlsStream;
 
@@ -28,7 +29,8 @@ const FLOOD: usize = 200_000;
 /// One connection over HTTP/2 that is written by hand.
 struct ByHand {
     write: WriteHalf<TlsStream<Box<dyn Stream>>>,
-    _reading: tokio::task::JoinHandle<()>,
+    /// Ends with it: it holds the connection, too.
+    _reading: JoinSet<()>,
     authority: String,
     buffer: Vec<u8>,
     /// Bytes that are gathered before they are sent.
@@ -58,7 +60,8 @@ impl ByHand {
         let authority = format!("{name}:{port}");
         let stream = client.tls(&authority, name, &["h2"]).await.expect("TLS with the gateway");
         let (read, write) = tokio::io::split(stream);
-        let reading = tokio::spawn(follow(read));
+        let mut reading = JoinSet::new();
+        reading.spawn(follow(read));
         let mut buffer = frames::PREFACE.to_vec();
         buffer.extend(frames::encode(frames::SETTINGS, 0, 0, &[]));
         Self { write, _reading: reading, authority, buffer, burst: BURST }

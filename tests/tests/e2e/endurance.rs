@@ -103,6 +103,43 @@ async fn many_names_and_broken_requests_leave_nothing_behind() {
     assert_all_given_back(&gateway).await;
 }
 
+/// Clients that come at the same moment.
+const STORM: usize = 1_000;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_handshakes_at_once_fit_into_their_connections() {
+    let ca = TestCa::new();
+    let answer = |_request, _record| async { Response::new(bodies::full("small")) };
+    let origin = Origin::https(&ca, &[ONE], handler(answer)).await;
+    // How long it takes is the machine's: nobody is to be refused for that.
+    let limits = "limits: {admission_timeout: 5m, tls_handshake_timeout: 1m, sniff_timeout: 30s}";
+    let gateway = small().host(ONE).trust(&ca).section(limits).start().await;
+    let (client, port, before) = (gateway.client(), origin.port(), charged(&gateway));
+    let started = Instant::now();
+    let run = async {
+        let mut asking = JoinSet::new();
+        for number in 0..STORM {
+            let client = client.clone();
+            asking.spawn(async move {
+                let url = format!("https://{ONE}:{port}/");
+                let response = client.fetch(VERSIONS[number % 2], ONE, port, get(&url)).await;
+                assert_eq!(response.expect("an answer").status(), 200);
+            });
+        }
+        while let Some(asked) = asking.join_next().await {
+            asked.expect("everybody is answered");
+        }
+    };
+    let ((), worst) = watched(&gateway, run).await;
+    println!(
+        "{STORM} handshakes at once in {:?}: {:.1} MiB more at worst, {:.1} MiB reserved",
+        started.elapsed(),
+        mib(worst.charged.saturating_sub(before)),
+        mib(worst.reserved),
+    );
+    assert_all_given_back(&gateway).await;
+}
+
 /// Connections that stand there; in the long form.
 const IDLE: usize = 1_000;
 const IDLE_LONG: usize = 8_000;

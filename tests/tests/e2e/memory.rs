@@ -1,12 +1,16 @@
 //! The memory law: in a container of 64 MiB a crowd of transfers completes, what the ledger says is what the kernel
 //! sees, and a bottle that takes all it can leaves its neighbour alone.
 
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use decant_tests::bodies::{self, Coding};
-use decant_tests::ca::TestCa;
-use decant_tests::client::{get, read_all};
+use decant_tests::ca::{TestCa, roots_from_pem};
+use decant_tests::cgroup::Cgroup;
+use decant_tests::client::{Client, get, read_all};
 use decant_tests::crowd::{Crowd, Outcome, Transfer};
 use decant_tests::docker::Docker;
 use decant_tests::gateway::{Gateway, Setup};
@@ -17,9 +21,10 @@ use decant_tests::pressure::{
     watched,
 };
 use decant_tests::relay::Relay;
-use decant_tests::tools::long_form;
+use decant_tests::tools::{long_form, skip};
 use http::{Response, Version};
 use rustix::process::Signal;
+use tokio::time::timeout;
 
 use crate::support::{ONE, VERSIONS};
 
@@ -31,7 +36,8 @@ const UPLOADS: usize = 64;
 /// gets this part of it.
 const UNOPTIMISED_PART: usize = 8;
 
-/// Decoded mebibytes of each transfer: in short, and in the long form 64 GiB in all.
+/// Decoded mebibytes of each transfer: in short, and in the long form 64 GiB in all; `DECANT_TEST_CROWD_BLOCKS` says
+/// something in between.
 const BLOCKS: u64 = 4;
 const BLOCKS_LONG: u64 = 205;
 
@@ -54,7 +60,8 @@ async fn settled(crowd: &Crowd, all: usize) -> usize {
 /// The transfers of M1: half over each version, a quarter in gzip, half of the readers slow.
 fn transfers(count: usize, upload: bool) -> Vec<Transfer> {
     let count = if is_optimised() { count } else { count / UNOPTIMISED_PART };
-    let blocks = if long_form() { BLOCKS_LONG } else { BLOCKS };
+    let blocks = std::env::var("DECANT_TEST_CROWD_BLOCKS").ok().and_then(|blocks| blocks.parse().ok());
+    let blocks = blocks.unwrap_or(if long_form() { BLOCKS_LONG } else { BLOCKS });
     let one = |number: usize| Transfer {
         upload,
         version: VERSIONS[number % 2],
@@ -132,6 +139,90 @@ async fn a_crowd_passes(setup: Setup) {
     assert_complete(&gateway, &outcomes).await;
     drop(outcomes);
     assert_all_given_back(&gateway).await;
+}
+
+/// The memory that mitmproxy gets: as much as the gateway, and four times that.
+const PEER_MEMORY: [u64; 2] = [64 * MIB, 256 * MIB];
+
+/// An add-on of mitmproxy: every name is this machine.
+const PEER_NAMES: &str =
+    "def server_connect(data):\n    data.server.address = ('127.0.0.1', data.server.address[1])\n";
+
+/// Longest time for mitmproxy to listen, and for the crowd to have its end or be given up.
+const PEER_LISTENS_WITHIN: Duration = Duration::from_secs(30);
+const PEER_OVER_WITHIN: Duration = Duration::from_secs(240);
+
+/// What the gateway is measured against: `MITMDUMP_BIN` names mitmproxy, which keeps bodies to look at them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_same_crowd_has_mitmproxy_killed() {
+    let Some(program) = std::env::var_os("MITMDUMP_BIN") else {
+        return skip("needs mitmproxy: MITMDUMP_BIN names its mitmdump");
+    };
+    for limit in PEER_MEMORY {
+        let (ca, folder) = (TestCa::new(), tempfile::tempdir().expect("a temporary folder"));
+        let crowd = Crowd::new(&ca).await;
+        let Some(group) = Cgroup::limited_to(limit) else { return };
+        let mut peer = start_mitmproxy(&group, program.as_ref(), folder.path(), &ca);
+        let roots = roots_from_pem(ca.pem());
+        let listens = timeout(PEER_LISTENS_WITHIN, listening(peer.address, &group)).await;
+        let all = [transfers(DOWNLOADS, false), transfers(UPLOADS, true)].concat();
+        let mut whole = 0;
+        if listens == Ok(true) {
+            let mut running = crowd.start(&Client::new(peer.address, roots), &all);
+            crowd.open_gate();
+            let over = async {
+                while let Some(ended) = running.join_next().await {
+                    whole +=
+                        usize::from(ended.is_ok_and(|(one, outcome)| {
+                            outcome == Outcome::Read(one.wire_bytes(), End::Clean)
+                        }));
+                }
+            };
+            let _given_up = timeout(PEER_OVER_WITHIN, over).await;
+        }
+        let kills = group.oom_kills();
+        println!(
+            "mitmproxy in {} MiB: listened {listens:?}, {whole} of {} transfers complete, {kills} killed",
+            limit / MIB,
+            all.len(),
+        );
+        let _gone_already = peer.child.kill();
+        let _reaped = peer.child.wait();
+        assert!(kills > 0 && whole < all.len(), "it withstood the crowd: say so in the README");
+    }
+}
+
+struct Mitmproxy {
+    child: Child,
+    address: SocketAddr,
+}
+
+fn start_mitmproxy(group: &Cgroup, program: &Path, folder: &Path, ca: &TestCa) -> Mitmproxy {
+    let write = |name: &str, text: &str| std::fs::write(folder.join(name), text).expect("a writable folder");
+    write("mitmproxy-ca.pem", &format!("{}{}", ca.key_pem(), ca.pem()));
+    write("ca.pem", ca.pem());
+    write("names.py", PEER_NAMES);
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("a bound listener");
+    drop(listener);
+    let mut command = group.command(program);
+    command.args(["--quiet", "--listen-host", "127.0.0.1", "--listen-port", &address.port().to_string()]);
+    command.arg("--set").arg(format!("confdir={}", folder.display()));
+    command.arg("--set").arg(format!("ssl_verify_upstream_trusted_ca={}/ca.pem", folder.display()));
+    command.arg("--scripts").arg(folder.join("names.py"));
+    let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("mitmproxy starts");
+    Mitmproxy { child, address }
+}
+
+/// Whether it listens; false once it was killed instead.
+async fn listening(address: SocketAddr, group: &Cgroup) -> bool {
+    while tokio::net::TcpStream::connect(address).await.is_err() {
+        if group.oom_kills() > 0 {
+            return false;
+        }
+        tokio::time::sleep(SAMPLE).await;
+    }
+    true
 }
 
 /// Transfers of one kind that are measured together.

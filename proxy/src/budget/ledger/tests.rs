@@ -175,3 +175,39 @@ fn a_bottle_is_short_for_a_reason() {
         assert_eq!(ledger.take(who, claim(kind, bytes)), expected, "{kind:?} of {bytes}: {why}");
     }
 }
+
+#[test]
+fn who_holds_much_leaves_room_to_those_who_hold_little() {
+    let mut ledger = Ledger::new(Terms { bottle: 1000, exchanges: 100, ..TERMS });
+    let (a, b, probe) = (bottle(0), bottle(1), bottle(2));
+    assert!([&a, &b, &probe].iter().all(|known| ledger.know(known)), "there is room to keep something");
+    let small = SMALL_TIMES * TERMS.each();
+    let part = TERMS.capacity / SMALL_PART;
+    ledger.take(&a, claim(Kind::Exchange, small)).expect("it is free");
+    assert_eq!(ledger.largest(), None, "that is not much yet");
+    let kept = 3 * TERMS.each() - TERMS.exchange;
+    let rest = TERMS.capacity - small - kept - TERMS.decoders - part;
+    let ever = TERMS.capacity - TERMS.decoders - part + 1;
+    assert_eq!(ledger.take(&a, claim(Kind::Exchange, ever)), Err(Short::Ever));
+    assert_eq!(ledger.take(&a, claim(Kind::Exchange, rest + 1)), Err(Short::Now));
+    ledger.take(&a, claim(Kind::Exchange, rest)).expect("all but what is left to others");
+    assert_eq!(ledger.largest(), Some(&a));
+    // Beyond the one that is kept for it: as many connections as the part holds.
+    let connections =
+        (0..).take_while(|_| ledger.take(&b, claim(Kind::Connection, 10)).is_ok()).count() as u64;
+    assert_eq!(connections, 1 + part / 10, "a neighbour's may overlap");
+    ledger.take(&b, claim(Kind::Exchange, TERMS.exchange)).expect("it was kept");
+    ledger.take(&probe, claim(Kind::Connection, TERMS.connection)).expect("it was kept");
+    (0..connections).for_each(|_| ledger.give_back(&b, claim(Kind::Connection, 10)));
+    ledger.give_back(&b, claim(Kind::Exchange, TERMS.exchange));
+    ledger.forget(&b);
+    ledger.take(&a, claim(Kind::Exchange, part)).expect("nobody else is left");
+}
+
+#[test]
+fn wide_windows_do_not_make_a_bottle_large() {
+    let mut ledger = Ledger::new(Terms { bottle: 1000, ..TERMS });
+    let a = bottle(0);
+    ledger.take(&a, claim(Kind::Stream, 500)).expect("it is free");
+    assert_eq!(ledger.largest(), None);
+}

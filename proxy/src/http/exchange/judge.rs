@@ -24,6 +24,7 @@ use crate::meaning::{Meaning, Scene};
 use crate::policy::Side;
 use crate::rules::Facts;
 use crate::telemetry::{FINDINGS_LOG, FINDINGS_QUOTA};
+use crate::turns::Seat;
 
 /// Findings of one exchange that are written down one by one; further ones are counted.
 const FINDINGS_WRITTEN_MAX: u32 = 100;
@@ -75,6 +76,7 @@ impl Exchange {
             fixed: self.fixed(side, headers),
             limits: self.gateway.budget.inspect,
             windows: self.windows.clone(),
+            seat: Some(Seat::new(&self.gateway.turns, &self.bottle.key)),
             judge: self.clone(),
         })
     }

@@ -20,6 +20,7 @@ use crate::inspect::hold::HoldBack;
 use crate::inspect::inspector::Inspector;
 use crate::inspect::verdict::{Blocked, BodyError, Counts, Direction, Judge, Trouble, TroubleKind};
 use crate::inspect::{BodyPlan, InspectLimits, Ruling, Surface};
+use crate::turns::Turn;
 
 /// Chunks taken in one poll at most, so that a sender of tiny chunks cannot keep a thread.
 const CHUNKS_PER_POLL: usize = 64;
@@ -51,6 +52,7 @@ pub(super) struct Inspecting {
     broken: Option<BodyError>,
     trailers: Option<HeaderMap>,
     counts: Counts,
+    turn: Turn,
 }
 
 impl Inspecting {
@@ -76,6 +78,7 @@ impl Inspecting {
             broken: None,
             trailers: None,
             counts: Counts::default(),
+            turn: Turn::new(plan.seat.clone()),
         }
     }
 
@@ -116,8 +119,9 @@ impl Inspecting {
         B: Body<Data = Bytes> + Unpin,
         B::Error: Into<InnerError>,
     {
-        let mut budget = self.limits.decode_output_per_poll_bytes;
+        let mut budget = ready!(self.turn.poll(cx, self.limits.decode_output_per_poll_bytes));
         let frame = self.poll_release(inner, cx, &mut budget);
+        self.turn.end();
         self.report();
         frame
     }
@@ -169,9 +173,25 @@ impl Inspecting {
         B: Body<Data = Bytes> + Unpin,
         B::Error: Into<InnerError>,
     {
-        let mut budget = self.limits.decode_output_per_poll_bytes;
+        let mut budget = ready!(self.turn.poll(cx, self.limits.decode_output_per_poll_bytes));
+        let primed = self.poll_primed(inner, cx, whole, &mut budget);
+        self.turn.end();
+        primed
+    }
+
+    fn poll_primed<B>(
+        &mut self,
+        inner: &mut B,
+        cx: &mut Context<'_>,
+        whole: bool,
+        budget: &mut usize,
+    ) -> Poll<Result<(), BodyError>>
+    where
+        B: Body<Data = Bytes> + Unpin,
+        B::Error: Into<InnerError>,
+    {
         while !self.finished && (whole || self.cleared_to() == 0) {
-            match self.poll_pull(inner, cx, &mut budget) {
+            match self.poll_pull(inner, cx, budget) {
                 Poll::Ready(Ok(())) => {
                     if let Some(broken) = self.broken.take() {
                         return Poll::Ready(Err(broken));
