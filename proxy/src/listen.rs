@@ -116,8 +116,8 @@ async fn admit(stream: TcpStream, connection: Arc<Connection>) {
             connection.gateway.sockets.bound(&stream, &room);
             // Nobody else sets it.
             let _ = connection.memory.set((memory, room));
-            // Boxed: one that waits for memory has no room yet for what serves it.
-            Box::pin(serve::outer(stream, connection)).await;
+            // A task of its own, in place of this one: one that waits for memory has no room yet for what serves it.
+            tokio::spawn(async move { connection.while_open(serve::outer(stream, connection.clone())).await });
         }
         Err(short) => turn_away(&stream, &connection.gateway, &short.into(), short.setting),
     }

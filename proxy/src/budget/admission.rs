@@ -116,7 +116,7 @@ impl Admission {
     }
 
     /// Memory for what can do without it: only while so little is reserved, this included, that it is no more than
-    /// `part` of the memory, and nobody waits.
+    /// `part` of the memory, and the bottle holds no more than that of its own, and nobody waits.
     pub(crate) fn take_spare(
         self: &Arc<Self>,
         bottle: &BottleKey,
@@ -125,8 +125,10 @@ impl Admission {
     ) -> Option<Reservation> {
         let claim = Claim { kind: Kind::Spare, bytes };
         let mut state = self.lock();
-        let most = state.ledger.terms().capacity / part;
-        let is_spare = state.waiting.is_empty() && state.ledger.reserved().sum() + bytes <= most;
+        let terms = state.ledger.terms();
+        let is_little = state.ledger.reserved().sum() + bytes <= terms.capacity / part
+            && state.ledger.held(bottle) + bytes <= terms.bottle / part;
+        let is_spare = state.waiting.is_empty() && is_little;
         let taken = is_spare && state.ledger.take(bottle, claim).is_ok();
         drop(state);
         taken.then(|| self.reservation(bottle, claim))
@@ -355,7 +357,8 @@ mod tests {
     async fn spare_memory_is_what_is_left_when_little_is_reserved() {
         let (admission, a, b) = (admission(), bottle("a"), bottle("b"));
         let spare = admission.take_spare(&a, 40, 2).expect("nothing is reserved");
-        assert!(admission.take_spare(&a, 11, 2).is_none(), "half of it would be");
+        assert!(admission.take_spare(&b, 11, 2).is_none(), "half of it would be");
+        assert!(admission.take_spare(&a, 6, 2).is_none(), "half of what one bottle may hold would be");
         drop(spare);
         let _held = admission.take(&a, Kind::Exchange, 90).expect("it is free");
         let waiting = admission.acquire(&b, Kind::Exchange, 20);

@@ -281,6 +281,11 @@ impl Ledger {
         Some(ticket)
     }
 
+    /// What `bottle` holds.
+    pub(crate) fn held(&self, bottle: &BottleKey) -> u64 {
+        self.accounts.get(bottle).map_or(0, |account| account.held.sum())
+    }
+
     /// The bottle that holds most, if it is not a small one.
     pub(crate) fn largest(&self) -> Option<&BottleKey> {
         let large = self.accounts.iter().filter(|(_, account)| !self.is_small(account));

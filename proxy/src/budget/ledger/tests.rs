@@ -205,9 +205,9 @@ fn who_holds_much_leaves_room_to_those_who_hold_little() {
 }
 
 #[test]
-fn wide_windows_do_not_make_a_bottle_large() {
+fn large_buffers_do_not_make_a_bottle_large() {
     let mut ledger = Ledger::new(Terms { bottle: 1000, ..TERMS });
     let a = bottle(0);
-    ledger.take(&a, claim(Kind::Stream, 500)).expect("it is free");
+    ledger.take(&a, claim(Kind::Spare, 500)).expect("it is free");
     assert_eq!(ledger.largest(), None);
 }

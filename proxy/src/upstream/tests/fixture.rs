@@ -145,7 +145,7 @@ pub(super) fn settings(ca: Option<&Ca>) -> UpstreamSettings {
 /// As with plenty of memory.
 fn sockets() -> Sockets {
     let sizes = Sizes {
-        portions: Portions { read: usize::MAX, queue: 64 * 1024 },
+        portions: Portions { read: 1024 * 1024, queue: 64 * 1024 },
         tls: 64 * 1024,
         unsent: 64 * 1024,
         send: 64 * 1024,
