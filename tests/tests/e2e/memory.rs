@@ -113,7 +113,7 @@ async fn a_crowd_passes(setup: Setup) {
     let ca = TestCa::new();
     let crowd = Crowd::new(&ca).await;
     // How long it takes is the machine's: nobody is to be refused for that.
-    let patient = setup.section("limits: {admission_timeout: 5m}");
+    let patient = setup.section("limits: {admission_timeout: 10m}");
     let gateway = crowd.known_to(patient).trust(&ca).start().await;
     let mut all = [transfers(DOWNLOADS, false), transfers(UPLOADS, true)].concat();
     // More windows than fit at once: they queue. A brotli body is one stream, so it is one block.
