@@ -44,7 +44,7 @@ pub(crate) struct Connection {
     /// Its memory, once it has some.
     memory: OnceLock<(Reservation, Room)>,
     /// Those that run on it.
-    pub(crate) exchanges: Weaks<Exchange>,
+    pub(crate) exchanges: Arc<Weaks<Exchange>>,
     stop: Notify,
     _up: Up,
 }
@@ -99,7 +99,7 @@ fn begin(stream: TcpStream, peer: SocketAddr, gateway: &Arc<Gateway>, drain: &wa
         closing,
         _places: places,
         memory: OnceLock::new(),
-        exchanges: Weaks::default(),
+        exchanges: Arc::default(),
         stop: Notify::new(),
         _up: Up::new(gateway.metrics.connections.with_label_values(&["downstream"])),
     };

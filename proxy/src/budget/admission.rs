@@ -168,7 +168,7 @@ impl Admission {
         let mut state = self.lock();
         let short = match state.ledger.take(bottle, claim) {
             // Not past those of the same bottle that came before; what is kept for it is its first exchange's.
-            Ok(()) if !state.ledger.waits(bottle) => {
+            Ok(()) if !state.ledger.waits_before(bottle, claim.kind) => {
                 drop(state);
                 return Ok(self.reservation(bottle, claim));
             }

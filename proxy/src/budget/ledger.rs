@@ -2,7 +2,8 @@
 //!
 //! Pure: no clock, no task, no lock; [`super::admission`] adds these. Invariants, after every call: what is reserved and
 //! what is kept for known bottles is together no more than the capacity; a bottle that holds no exchange can always
-//! have one; whoever waits is served in the order of its bottle's queue, and bottles in turn; what was granted is
+//! have one; whoever waits is served in the order of its bottle's queue, which puts first what is furthest on its way,
+//! and bottles in turn; what was granted is
 //! given back once.
 
 use std::collections::{HashMap, VecDeque};
@@ -30,6 +31,17 @@ impl Kind {
     /// Every kind.
     pub(crate) const ALL: [Self; 6] =
         [Self::Connection, Self::Exchange, Self::Stream, Self::Decoder, Self::Replaced, Self::Spare];
+
+    /// What goes before others of its bottle: whoever is further on its way ends sooner, and needs nothing that goes after.
+    /// A connection ends when it has had its exchange, an exchange when it has had its decoder.
+    fn rank(self) -> u8 {
+        match self {
+            Self::Connection => 0,
+            Self::Stream => 1,
+            Self::Exchange => 2,
+            Self::Decoder | Self::Replaced => 3,
+        }
+    }
 
     /// The name in metrics.
     pub(crate) fn name(self) -> &'static str {
@@ -134,6 +146,7 @@ struct Account {
     /// Grants that are not given back, and how many of them are exchanges.
     grants: usize,
     exchanges: usize,
+    /// The highest rank first, and of one rank who came first.
     waiting: VecDeque<(Ticket, Claim)>,
 }
 
@@ -244,7 +257,9 @@ impl Ledger {
         if account.waiting.is_empty() {
             self.turns.push_back(bottle.clone());
         }
-        account.waiting.push_back((ticket, claim));
+        let before = |(_, other): &(Ticket, Claim)| other.kind.rank() >= claim.kind.rank();
+        let at = account.waiting.partition_point(before);
+        account.waiting.insert(at, (ticket, claim));
         ticket
     }
 
@@ -262,9 +277,10 @@ impl Ledger {
         true
     }
 
-    /// Whether somebody of this bottle waits.
-    pub(crate) fn waits(&self, bottle: &BottleKey) -> bool {
-        self.accounts.get(bottle).is_some_and(|account| !account.waiting.is_empty())
+    /// Whether somebody of this bottle waits who goes before a new claim of this kind.
+    pub(crate) fn waits_before(&self, bottle: &BottleKey, kind: Kind) -> bool {
+        let first = self.accounts.get(bottle).and_then(|account| account.waiting.front());
+        first.is_some_and(|(_, first)| first.kind.rank() >= kind.rank())
     }
 
     /// Grants the next claim that fits: the first of its bottle's queue, bottles in turn. `None` when none does.

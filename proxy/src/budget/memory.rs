@@ -39,7 +39,7 @@ const BUFFER_MOST: u64 = 64 * KIB;
 const WINDOW_BUFFERS: u64 = 4;
 
 /// A connection at rest: its tasks, its TLS session, HTTP's own state, its socket in the kernel.
-const CONNECTION_BYTES: u64 = 48 * KIB;
+const CONNECTION_BYTES: u64 = 52 * KIB;
 
 /// An exchange besides its buffers: the connection to the origin with its TLS session and task, and the scan of both
 /// directions.

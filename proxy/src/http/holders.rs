@@ -78,6 +78,12 @@ impl<T> Weaks<T> {
         all.push(Arc::downgrade(one));
     }
 
+    /// Keeps nothing of those that have ended: the memory of one is kept as long as it is listed.
+    pub(crate) fn forget_ended(&self) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|one| one.strong_count() > 0);
+    }
+
     /// Those that live.
     pub(crate) fn living(&self) -> Vec<Arc<T>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().filter_map(Weak::upgrade).collect()
@@ -152,5 +158,7 @@ mod tests {
         (1..10_000).for_each(|number| list.note(&Arc::new(number)));
         assert_eq!(list.living(), [stays]);
         assert!(list.0.lock().expect("nobody panics").len() < 16);
+        list.forget_ended();
+        assert_eq!(list.0.lock().expect("nobody panics").len(), 1);
     }
 }

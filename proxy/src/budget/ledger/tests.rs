@@ -75,7 +75,9 @@ impl Caller {
     }
 
     fn acquire(&mut self, who: usize, claim: Claim) {
-        if !self.ledger.waits(&bottle(who)) && self.ledger.take(&bottle(who), claim).is_ok() {
+        if !self.ledger.waits_before(&bottle(who), claim.kind)
+            && self.ledger.take(&bottle(who), claim).is_ok()
+        {
             self.granted.push((who, claim));
         } else {
             let ticket = self.ledger.wait(&bottle(who), claim);
@@ -88,8 +90,14 @@ impl Caller {
         while let Some(ticket) = self.ledger.grant_next() {
             let at = self.waiting.iter().position(|(.., waiting)| *waiting == ticket).expect("it waited");
             let (who, claim, _) = self.waiting.remove(at);
+            let goes_before = |(other, before, _): &(usize, Claim, Ticket), is_older| {
+                let (rank, own) = (before.kind.rank(), claim.kind.rank());
+                *other == who && (rank > own || is_older && rank == own)
+            };
+            let (older, newer) = self.waiting.split_at(at);
             assert!(
-                self.waiting[..at].iter().all(|(other, ..)| *other != who),
+                !older.iter().any(|one| goes_before(one, true))
+                    && !newer.iter().any(|one| goes_before(one, false)),
                 "the first of its bottle goes first"
             );
             self.granted.push((who, claim));
@@ -210,4 +218,31 @@ fn large_buffers_do_not_make_a_bottle_large() {
     let a = bottle(0);
     ledger.take(&a, claim(Kind::Spare, 500)).expect("it is free");
     assert_eq!(ledger.largest(), None);
+}
+
+#[test]
+fn what_is_further_on_its_way_goes_first() {
+    let mut ledger = Ledger::new(Terms { decoders: 0, bottle: 1000, exchanges: 100, ..TERMS });
+    let a = bottle(0);
+    assert!(ledger.know(&a), "there is room to keep something");
+    let connections = (0..).take_while(|_| ledger.take(&a, claim(Kind::Connection, 10)).is_ok()).count();
+    assert!(connections > 90, "they fill all but what is kept");
+    let waiting = [Kind::Connection, Kind::Exchange, Kind::Stream, Kind::Exchange, Kind::Decoder]
+        .map(|kind| ledger.wait(&a, claim(kind, if kind == Kind::Stream { 5 } else { 40 })));
+    assert!(!ledger.waits_before(&bottle(1), Kind::Exchange));
+    assert!(ledger.waits_before(&a, Kind::Exchange));
+    assert_eq!(ledger.grant_next(), None, "the decoder's memory is not there");
+    assert!(ledger.cancel(&a, waiting[4]));
+    assert_eq!(
+        ledger.grant_next(),
+        Some(waiting[1]),
+        "the exchange that is kept, though a connection came first"
+    );
+    ledger.give_back(&a, claim(Kind::Exchange, 40));
+    assert_eq!(ledger.grant_next(), Some(waiting[3]));
+    ledger.give_back(&a, claim(Kind::Exchange, 40));
+    assert_eq!(ledger.grant_next(), Some(waiting[2]));
+    assert_eq!(ledger.grant_next(), None);
+    (0..4).for_each(|_| ledger.give_back(&a, claim(Kind::Connection, 10)));
+    assert_eq!(ledger.grant_next(), Some(waiting[0]), "the connection at last");
 }

@@ -9,7 +9,7 @@ use decant_config::{ExchangeLog, Mode};
 use http::{Method, StatusCode, request};
 use tokio::time::Instant;
 
-use super::super::holders::Waits;
+use super::super::holders::{Waits, Weaks};
 use super::super::refusal::Refusal;
 use super::line::{Half, Line};
 use super::shown::{self, MASKED, Masks};
@@ -46,6 +46,8 @@ pub(crate) struct Exchange {
     held: Mutex<Vec<Reservation>>,
     /// Whether it waits for its client.
     pub(crate) waits: Waits,
+    /// Those of its connection.
+    siblings: Arc<Weaks<Self>>,
     _open: Up,
 }
 
@@ -153,6 +155,7 @@ impl Exchange {
             windows: Windows::of(&connection.gateway.admission, &bottle.key),
             held: Mutex::default(),
             waits: Waits::default(),
+            siblings: connection.exchanges.clone(),
         })
     }
 
@@ -345,6 +348,8 @@ impl Exchange {
 impl Drop for Exchange {
     /// Writes the record: the last body or task that worked on the exchange has let go.
     fn drop(&mut self) {
+        // A connection that goes on does not keep what is over.
+        self.siblings.forget_ended();
         let state = std::mem::take(self.state.get_mut().unwrap_or_else(PoisonError::into_inner));
         let verdict = Self::verdict(&state);
         for (direction, counts) in
