@@ -117,7 +117,9 @@ async fn admit(stream: TcpStream, connection: Arc<Connection>) {
             // Nobody else sets it.
             let _ = connection.memory.set((memory, room));
             // A task of its own, in place of this one: one that waits for memory has no room yet for what serves it.
-            tokio::spawn(async move { connection.while_open(serve::outer(stream, connection.clone())).await });
+            tokio::spawn(
+                async move { connection.while_open(serve::outer(stream, connection.clone())).await },
+            );
         }
         Err(short) => turn_away(&stream, &connection.gateway, &short.into(), short.setting),
     }

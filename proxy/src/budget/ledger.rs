@@ -39,7 +39,7 @@ impl Kind {
             Self::Connection => 0,
             Self::Stream => 1,
             Self::Exchange => 2,
-            Self::Decoder | Self::Replaced => 3,
+            Self::Decoder | Self::Replaced | Self::Spare => 3,
         }
     }
 

@@ -145,7 +145,7 @@ const IDLE: usize = 1_000;
 const IDLE_LONG: usize = 8_000;
 
 /// What one of them may cost: over HTTP/2 what the ledger charges a connection with.
-const IDLE_BYTES: [(Version, u64); 2] = [(Version::HTTP_11, 36 * 1024), (Version::HTTP_2, 52 * 1024)];
+const IDLE_BYTES: [(Version, u64); 2] = [(Version::HTTP_11, 36 * 1024), (Version::HTTP_2, 48 * 1024)];
 
 /// Longest time for the last of what was exchanged on them to be given back.
 const AT_REST_AFTER: Duration = Duration::from_secs(2);
