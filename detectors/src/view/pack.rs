@@ -86,7 +86,7 @@ pub(super) enum Header {
 pub(super) struct Pack {
     kind: Kind,
     state: State,
-    /// Whether it broke off, and did not end.
+    /// See [`is_broken`](Self::is_broken).
     is_broken: bool,
     node: Box<Node>,
     /// From what comes out to the stream.
@@ -119,7 +119,7 @@ impl Pack {
         })
     }
 
-    /// Whether the stream broke off: its magic may have been chance.
+    /// Whether the stream broke off, or cannot be read by its own header: its magic may have been chance.
     pub(super) fn is_broken(&self) -> bool {
         self.is_broken
     }
@@ -187,6 +187,11 @@ impl Pack {
             Kind::Git => git.header(bytes),
         };
         let came = header.len() - known;
+        // Where it breaks is for its bytes to say, not for how many of them came.
+        let first = |is_it: fn(&Header) -> bool| {
+            let length = (known + 1..header.len()).find(|length| is_it(&read(&header[..*length])));
+            length.unwrap_or(header.len()) - known
+        };
         match read(header) {
             Header::More if header.len() < HEADER_MAX => came,
             Header::More => {
@@ -194,20 +199,20 @@ impl Pack {
                 came
             }
             Header::Broken => {
-                // Where it breaks is for its bytes to say, not for how many of them came.
-                let is_broken = |length: &usize| matches!(read(&header[..*length]), Header::Broken);
-                let length = (known + 1..header.len()).find(is_broken).unwrap_or(header.len());
+                let length = first(|header| matches!(header, Header::Broken));
                 self.breaks(cx);
-                length - known
+                length
             }
             Header::Empty(length) => {
                 self.state = State::Over;
                 length.saturating_sub(known)
             }
             Header::Opaque(cap) => {
+                let length = first(|header| matches!(header, Header::Opaque(_)));
                 see_opaque(cx, self.kind, 0, cap);
-                self.state = State::Over;
-                came
+                // Its magic may have been chance all the same, in front of a stream that can be read.
+                (self.state, self.is_broken) = (State::Over, true);
+                length
             }
             // The objects of a Git pack take turns in one decoder.
             Header::Body(_, room) if !cx.take_room(room.saturating_sub(self.room)) => {

@@ -37,9 +37,9 @@ impl Kind {
     fn rank(self) -> u8 {
         match self {
             Self::Connection => 0,
-            Self::Stream => 1,
-            Self::Exchange => 2,
-            Self::Decoder | Self::Replaced | Self::Spare => 3,
+            // A stream's upload asks for what it may send, and then for its exchange.
+            Self::Stream | Self::Exchange => 1,
+            Self::Decoder | Self::Replaced | Self::Spare => 2,
         }
     }
 

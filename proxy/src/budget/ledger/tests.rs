@@ -239,9 +239,9 @@ fn what_is_further_on_its_way_goes_first() {
         "the exchange that is kept, though a connection came first"
     );
     ledger.give_back(&a, claim(Kind::Exchange, 40));
+    assert_eq!(ledger.grant_next(), Some(waiting[2]));
     assert_eq!(ledger.grant_next(), Some(waiting[3]));
     ledger.give_back(&a, claim(Kind::Exchange, 40));
-    assert_eq!(ledger.grant_next(), Some(waiting[2]));
     assert_eq!(ledger.grant_next(), None);
     (0..4).for_each(|_| ledger.give_back(&a, claim(Kind::Connection, 10)));
     assert_eq!(ledger.grant_next(), Some(waiting[0]), "the connection at last");
