@@ -150,7 +150,8 @@ impl Prefixes {
         let prefixes = match hir.kind() {
             HirKind::Empty | HirKind::Look(_) => Self::one(Vec::new(), true),
             HirKind::Literal(literal) => {
-                Self::one(literal.0.iter().copied().map(ByteSet::single).collect(), true)
+                let sets = literal.0.iter().take(ANCHOR_BYTES).copied().map(ByteSet::single).collect();
+                Self::one(sets, literal.0.len() <= ANCHOR_BYTES)
             }
             HirKind::Class(class) => match class_set(class) {
                 Some(set) => Self::one(vec![set], true),

@@ -75,6 +75,18 @@ fn literals_in_the_middle() {
 }
 
 #[test]
+fn literals_beyond_an_anchor() {
+    let rules = [
+        rule("phrase", "nothing but a literal that is longer than an anchor"),
+        rule("either", "the first of two literals, both long|the second of two literals, both long"),
+    ];
+    let phrase = "nothing but a literal that is longer than an anchor";
+    check(&rules, &format!("{phrase}, {phrase}"), &["phrase:0-51", "phrase:53-104"]);
+    check(&rules, "so the second of two literals, both long", &["either:3-40"]);
+    check(&rules, "nothing but a literal that is longer than a rope", &[]);
+}
+
+#[test]
 fn no_literal_at_all() {
     let rules = [
         rule("card", r"\b[0-9]{13,16}\b"),
