@@ -156,7 +156,7 @@ mod tests {
         let (list, stays) = (Weaks::default(), Arc::new(0));
         list.note(&stays);
         (1..10_000).for_each(|number| list.note(&Arc::new(number)));
-        assert_eq!(list.living(), [stays.clone()]);
+        assert_eq!(list.living(), std::slice::from_ref(&stays));
         assert!(list.0.lock().expect("nobody panics").len() < 16);
         list.forget_ended();
         assert_eq!(list.0.lock().expect("nobody panics").len(), 1, "{stays} is alive");
