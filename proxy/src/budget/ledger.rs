@@ -114,6 +114,11 @@ pub(crate) struct Terms {
 }
 
 impl Terms {
+    /// What bottles that hold much leave to those that do not, where there are several.
+    pub(crate) fn left_for_small(&self) -> u64 {
+        self.capacity / SMALL_PART
+    }
+
     /// What is kept for each known bottle.
     pub(crate) fn each(&self) -> u64 {
         self.connection + self.exchange + self.stream
@@ -382,7 +387,7 @@ impl Ledger {
     fn left_for_small(&self, held: &Account, kind: Kind) -> u64 {
         let is_small = held.known && self.is_small(held);
         let is_alone = self.known < WITH_NEIGHBOURS;
-        if is_small || is_alone || kind == Kind::Replaced { 0 } else { self.terms.capacity / SMALL_PART }
+        if is_small || is_alone || kind == Kind::Replaced { 0 } else { self.terms.left_for_small() }
     }
 
     fn grant(&mut self, bottle: &BottleKey, claim: Claim) {

@@ -208,7 +208,8 @@ impl Memory {
     /// What fits, as a table for people.
     pub(crate) fn table(&self) -> String {
         let terms = self.terms();
-        let free = terms.capacity.saturating_sub(terms.decoders);
+        let most = terms.capacity - terms.left_for_small();
+        let free = most.saturating_sub(terms.decoders);
         let source = match self.source {
             Source::Configured => "configured",
             Source::ControlGroup { counts_sockets: false } => "the control group's limit",
@@ -218,7 +219,7 @@ impl Memory {
             Source::Default => "the default: no control group has a limit",
         };
         let each = |cost: u64| free / cost.max(1);
-        let windows = |bytes: u64| terms.capacity / (bytes + WINDOW_TABLES_BYTES);
+        let windows = |bytes: u64| most / (bytes + WINDOW_TABLES_BYTES);
         let rows = [
             ("budget".to_owned(), mib(self.budget), source.to_owned()),
             (
@@ -231,6 +232,11 @@ impl Memory {
                 "kept for bottles".to_owned(),
                 mib(self.bottles * terms.each()),
                 format!("a connection and an exchange for each of {} and the probe", self.bottles - 1),
+            ),
+            (
+                "for small bottles".to_owned(),
+                mib(terms.left_for_small()),
+                "where there are several; a bottle that is alone has it, too".to_owned(),
             ),
             ("idle connections".to_owned(), each(terms.connection).to_string(), kib(terms.connection)),
             (
@@ -356,7 +362,8 @@ mod tests {
                 .expect("it is enough");
         let table = memory.table();
         let terms = memory.terms();
-        let exchanges = (terms.capacity - terms.decoders) / (terms.connection + terms.exchange);
+        let free = terms.capacity - terms.decoders - terms.left_for_small();
+        let exchanges = free / (terms.connection + terms.exchange);
         let line = table.lines().find(|line| line.starts_with("inspected exchanges")).expect("a line");
         assert!(line.contains(&format!(" {exchanges} ")), "{table}");
         assert!(table.starts_with("budget"), "{table}");
