@@ -113,7 +113,7 @@ async fn admit(stream: TcpStream, connection: Arc<Connection>) {
     match connection.reserve().await {
         Ok(memory) => {
             let room = connection.room();
-            connection.gateway.sockets.bound(&stream, &room);
+            connection.gateway.sockets.bound(&stream, &room.sizes);
             // Nobody else sets it.
             let _ = connection.memory.set((memory, room));
             // A task of its own, in place of this one: one that waits for memory has no room yet for what serves it.

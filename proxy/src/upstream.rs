@@ -124,7 +124,7 @@ impl<B: RequestBody> Upstreams<B> {
     /// As [`Upstreams::send`].
     pub(crate) async fn dial(&self, target: &Authorized<Target>) -> Result<TcpStream, UpstreamError> {
         let stream = self.dialler.dial(target).await?;
-        self.sockets.bound(&stream, &self.sockets.tight_room());
+        self.sockets.bound(&stream, &self.sockets.tight);
         Ok(stream)
     }
 
@@ -181,7 +181,7 @@ impl<B: RequestBody> Upstreams<B> {
         let room = self.sockets.room(&key.bottle);
         let sizes = room.sizes;
         let stream = self.dialler.dial(&key.target).await?;
-        self.sockets.bound(&stream, &room);
+        self.sockets.bound(&stream, &sizes);
         let stream = match key.target.scheme {
             Scheme::Http => Stream::Plain(stream),
             Scheme::Https => {

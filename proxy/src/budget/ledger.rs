@@ -3,8 +3,7 @@
 //! Pure: no clock, no task, no lock; [`super::admission`] adds these. Invariants, after every call: what is reserved and
 //! what is kept for known bottles is together no more than the capacity; a bottle that holds no exchange can always
 //! have one; whoever waits is served in the order of its bottle's queue, which puts first what is furthest on its way,
-//! and bottles in turn; what was granted is
-//! given back once.
+//! and bottles in turn; what was granted is given back once.
 
 use std::collections::{HashMap, VecDeque};
 

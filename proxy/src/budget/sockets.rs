@@ -157,9 +157,9 @@ impl Sockets {
     }
 
     /// Bounds a fresh connection. One that cannot be bounded still works: the kernel's own bounds hold.
-    pub(crate) fn bound(&self, stream: &TcpStream, room: &Room) {
+    pub(crate) fn bound(&self, stream: &TcpStream, sizes: &Sizes) {
         let socket = SockRef::from(stream);
-        let _ = socket.set_tcp_notsent_lowat(room.sizes.unsent);
+        let _ = socket.set_tcp_notsent_lowat(sizes.unsent);
         if self.admission.is_used_beyond(PLENTY_EIGHTHS) {
             let _ = socket.set_recv_buffer_size(self.receive_bytes);
         }
