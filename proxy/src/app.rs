@@ -6,7 +6,7 @@
 mod book;
 mod memory;
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZero;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -290,7 +290,10 @@ impl Ids {
     }
 
     fn next(&self) -> String {
-        format!("{:08x}{:08x}", self.start, self.next.fetch_add(1, Ordering::Relaxed))
+        let mut id = String::with_capacity(16);
+        // A string takes everything.
+        let _ = write!(id, "{:08x}{:08x}", self.start, self.next.fetch_add(1, Ordering::Relaxed));
+        id
     }
 }
 

@@ -121,7 +121,12 @@ impl Court {
         };
         let bench = Arc::new(Bench::new(self, test, &target, &route));
         // The bench blocks nothing, so that all that would stop the request is seen; what came of it is asked below.
-        let _judged = bench.head_scan(&route.request).opening(target.host.name(), &parts);
+        let _judged = bench.head_scan(&route.request).opening(
+            target.host.name(),
+            &parts.method,
+            &parts.uri,
+            &parts.headers,
+        );
         self.scan_body(test, &parts, &route.request, &bench)?;
         Ok(bench.outcome(format!("route `{}` lets it pass", route.name)))
     }

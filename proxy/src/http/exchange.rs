@@ -131,7 +131,7 @@ async fn forward(
     head::check_request(&parts)?;
     let grant = authorise(exchange, &parts)?;
     let scan = exchange.head_scan(Direction::Request, &grant.route.request, &parts.headers);
-    scan.opening(exchange.target.host.name(), &parts)
+    scan.opening(exchange.target.host.name(), &parts.method, &parts.uri, &parts.headers)
         .and_then(|found| scan.overwrite(&found, &mut parts.headers))
         .map_err(|blocked| exchange.refusal(&blocked))?;
     let body = request_body(exchange, &parts, upload, &grant.route.request).await?;

@@ -82,7 +82,8 @@ where
         let service = service_fn(move |mut request: Request<Incoming>| {
             let tunnel = tunnel.clone();
             request.extensions_mut().insert(unread.body());
-            async move { Ok::<_, Infallible>(inner_request(&tunnel, request).await) }
+            // Boxed: hyper hands it on by value, and moves it as a whole once more when it is done.
+            Box::pin(async move { Ok::<_, Infallible>(inner_request(&tunnel, request).await) })
         });
         let served = h2_builder(&gateway, windows, send).serve_connection(TokioIo::new(io), service);
         // HTTP/2 says which requests it has not seen.

@@ -19,7 +19,7 @@ use http::header::{
     AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, EXPECT, HOST,
     LOCATION, PROXY_AUTHORIZATION, SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, request};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 
 use super::layer::{Case, Layer, Writable};
 use super::seam::{FILL, Seam};
@@ -50,6 +50,9 @@ const FRAMING: [HeaderName; 10] = [
 
 /// Fields of a head that are looked at together first: as many as a mask has bits. Further ones are scanned each.
 const LOOKED_AT: usize = u128::BITS as usize;
+
+/// Bytes of all lines of a head for which room is made at once; for more it grows.
+const LINES_BYTES: usize = 512;
 
 /// Field names shorter than this, in bytes, hold no secret.
 const TELLING_NAME_BYTES: usize = 16;
@@ -93,22 +96,18 @@ struct Overwrite {
 
 impl HeadScan<'_> {
     /// Scans all that is known of a request before its body: the name of its host, where it has one, and its head.
-    pub(crate) fn opening(&self, host: Option<&str>, parts: &request::Parts) -> Result<Overwrites, Blocked> {
-        if self.selection.is_empty() {
-            return Ok(Overwrites::default());
-        }
-        host.map_or(Ok(()), |name| self.host(name))?;
-        self.request(&parts.method, &parts.uri, &parts.headers)
-    }
-
-    /// Scans a request's head.
-    pub(crate) fn request(
+    pub(crate) fn opening(
         &self,
+        host: Option<&str>,
         method: &Method,
         uri: &Uri,
         headers: &HeaderMap,
     ) -> Result<Overwrites, Blocked> {
+        if self.selection.is_empty() {
+            return Ok(Overwrites::default());
+        }
         let mut desk = self.desk();
+        host.map_or(Ok(()), |name| self.host_on(name, &mut desk))?;
         if let Some(authority) = uri.authority() {
             self.part_of_url(authority.as_str(), &mut desk)?;
         }
@@ -140,6 +139,9 @@ impl HeadScan<'_> {
     /// Overwrites what a scan of `headers` found, and scans the lines that have changed once more: a match that
     /// overwriting made blocks.
     pub(crate) fn overwrite(&self, found: &Overwrites, headers: &mut HeaderMap) -> Result<(), Blocked> {
+        if found.0.is_empty() {
+            return Ok(());
+        }
         let mut desk = self.desk();
         for Overwrite { index, ranges } in &found.0 {
             let Some((name, value)) = headers.iter_mut().nth(*index) else { continue };
@@ -153,16 +155,19 @@ impl HeadScan<'_> {
 
     /// Scans a host's name. Its case is lost, so it is scanned in both, and as rules spell it.
     pub(crate) fn host(&self, name: &str) -> Result<(), Blocked> {
-        let mut desk = self.desk();
+        self.host_on(name, &mut self.desk())
+    }
+
+    fn host_on(&self, name: &str, desk: &mut Desk) -> Result<(), Blocked> {
         let case = self.case(Surface::Url, None);
         desk.line.clear();
         desk.add_line(&[name.as_bytes()]);
         desk.add_upper(name);
         if desk.stirs() {
-            self.part_of_url(name, &mut desk)?;
+            self.part_of_url(name, desk)?;
             desk.scan_as_it_is(&case, View::RAW, name.to_ascii_uppercase().as_bytes())?;
         }
-        self.spelled(name, &case, &mut desk)
+        self.spelled(name, &case, desk)
     }
 
     /// Scans a text that has lost the case of its letters as rules spell it.
@@ -267,7 +272,7 @@ impl HeadScan<'_> {
     fn desk(&self) -> Desk {
         Desk {
             layer: Layer::new(self.rules.clone(), self.selection.clone(), View::RAW, ViewLimits::default()),
-            line: Vec::new(),
+            line: Vec::with_capacity(LINES_BYTES),
             events: Vec::new(),
         }
     }

@@ -224,7 +224,7 @@ fn heads() {
     let start = Instant::now();
     let rounds = 100_000;
     for _ in 0..rounds {
-        head.request(&Method::POST, &uri, &headers).map(drop).expect("everything passes");
+        head.opening(None, &Method::POST, &uri, &headers).map(drop).expect("everything passes");
     }
     println!("{:?} a head, {} hits", start.elapsed() / rounds, count(&judge.hits));
 }

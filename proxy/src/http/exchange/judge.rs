@@ -100,13 +100,13 @@ impl Exchange {
     fn no_memory(&self, short: NoMemory) -> Ruling {
         self.gateway.metrics.shed.with_label_values(&[short.setting]).inc();
         let refusal = Refusal::from(short);
-        self.state().refusal.get_or_insert(refusal.host(self.target.host.to_string()));
+        self.state().refusal.get_or_insert_with(|| Box::new(refusal.host(self.target.host.to_string())));
         Ruling::Block
     }
 
     fn block(&self, refusal: Refusal) -> Ruling {
         if self.enforces() {
-            self.state().refusal.get_or_insert(refusal);
+            self.state().refusal.get_or_insert_with(|| Box::new(refusal));
             return Ruling::Block;
         }
         self.would_block(refusal);

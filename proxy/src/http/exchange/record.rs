@@ -55,11 +55,11 @@ pub(crate) struct Exchange {
 #[derive(Default)]
 pub(super) struct State {
     /// The first refusal that takes effect.
-    pub(super) refusal: Option<Refusal>,
+    pub(super) refusal: Option<Box<Refusal>>,
     /// Whether it was sent to the client as an answer of its own.
     pub(super) answered: bool,
     /// The first refusal that was only observed.
-    pub(super) would_block: Option<Refusal>,
+    pub(super) would_block: Option<Box<Refusal>>,
     pub(super) status: Option<StatusCode>,
     /// Whether the answer's last byte went out.
     pub(super) finished: bool,
@@ -192,7 +192,7 @@ impl Exchange {
 
     /// Records what a policy that only observes would have refused.
     pub(super) fn would_block(&self, refusal: Refusal) {
-        self.state().would_block.get_or_insert(refusal);
+        self.state().would_block.get_or_insert_with(|| Box::new(refusal));
     }
 
     /// Records the refusal that ends the exchange before its answer's head, and completes it for the client.
@@ -201,14 +201,14 @@ impl Exchange {
         let mut state = self.state();
         state.status = Some(refusal.code());
         state.answered = true;
-        state.refusal.get_or_insert_with(|| refusal.clone());
+        state.refusal.get_or_insert_with(|| Box::new(refusal.clone()));
         refusal
     }
 
     /// Ends a tunnel that is passed on unopened, for which there are no words to answer in.
     pub(crate) fn end_tunnel(&self, refusal: Refusal) {
         let refusal = refusal.host(self.target.host.to_string());
-        self.state().refusal.get_or_insert(refusal);
+        self.state().refusal.get_or_insert_with(|| Box::new(refusal));
     }
 
     /// Notes what a tunnel that was passed on unopened carried, and how it ended.
@@ -228,7 +228,7 @@ impl Exchange {
 
     /// The block that ended a body, if one did.
     pub(super) fn take_block(&self) -> Option<Refusal> {
-        self.state().refusal.clone()
+        self.state().refusal.as_deref().cloned()
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
@@ -320,7 +320,7 @@ impl Exchange {
         if !wanted {
             return;
         }
-        let refusal = state.refusal.as_ref().or(state.would_block.as_ref());
+        let refusal = state.refusal.as_deref().or(state.would_block.as_deref());
         let names_host = refusal.is_none_or(Refusal::names_host);
         let mut line = Line::new(&self.id, &self.bottle.key.name, shown_method(&self.method), verdict);
         if let Some(refusal) = refusal {
@@ -364,7 +364,7 @@ impl Drop for Exchange {
             && !refusal.reason.is_failure()
         {
             metrics.blocked(Some(&self.bottle), refusal.reason);
-            let refusal = refusal.clone().for_exchange(&self.bottle.key.name, &self.id);
+            let refusal = Refusal::clone(refusal).for_exchange(&self.bottle.key.name, &self.id);
             self.gateway.blocks.note(&self.bottle.key, &self.method, refusal);
         }
         self.log(&state, verdict);

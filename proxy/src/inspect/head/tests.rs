@@ -49,7 +49,9 @@ fn token() -> &'static str {
 fn request(method: &str, uri: &str, fields: &[(&str, &str)]) -> Vec<String> {
     let method = Method::from_bytes(method.as_bytes()).expect("a method");
     let headers = headers(fields);
-    scan(Direction::Request, |head| head.request(&method, &uri.parse().expect("a URI"), &headers).map(drop))
+    scan(Direction::Request, |head| {
+        head.opening(None, &method, &uri.parse().expect("a URI"), &headers).map(drop)
+    })
 }
 
 fn headers(fields: &[(&str, &str)]) -> HeaderMap {
@@ -143,7 +145,13 @@ fn names_are_scanned_behind_their_encodings() {
 fn names_that_have_lost_their_case_are_scanned_in_both() {
     let key = ["AKIA", "QWERTYUIOPASDFGH"].concat();
     let host = format!("{}.test", key.to_lowercase());
-    assert_eq!(found_in(|head| head.host(&host)).concat(), key);
+    assert_eq!(
+        found_in(|head| head
+            .opening(Some(&host), &Method::GET, &Uri::from_static("/"), &HeaderMap::new())
+            .map(drop))
+        .concat(),
+        key
+    );
     let fields = headers(&[(&key, "1")]);
     assert_eq!(found_in(|head| head.trailers(&fields)), [key]);
 }
@@ -153,7 +161,7 @@ fn what_is_encoded_over_and_over_is_trouble() {
     for (rounds, kinds) in [(PERCENT_ROUNDS, vec![]), (PERCENT_ROUNDS + 1, vec![TroubleKind::Nested])] {
         let uri = format!("/?q=%{}67hp", "25".repeat(rounds - 1)).parse().expect("a URI");
         let (passed, judge) = judged(Ruling::Pass, Direction::Request, |head| {
-            head.request(&Method::GET, &uri, &HeaderMap::new()).map(drop)
+            head.opening(None, &Method::GET, &uri, &HeaderMap::new()).map(drop)
         });
         passed.expect("everything passes");
         assert_eq!(judge.trouble_kinds(), kinds, "{rounds} rounds");
@@ -173,7 +181,7 @@ fn responses_and_trailers_are_scanned() {
 fn a_block_ends_the_scan() {
     let fields = headers(&[("x-key", token()), ("y-key", token())]);
     let (passed, judge) = judged(Ruling::Block, Direction::Request, |head| {
-        head.request(&Method::GET, &Uri::from_static("/"), &fields)
+        head.opening(None, &Method::GET, &Uri::from_static("/"), &fields)
     });
     let blocked = passed.expect_err("it is blocked");
     assert!(matches!(blocked, Blocked::Match(hit) if hit.place.surface == Surface::Header));
@@ -184,7 +192,7 @@ fn a_block_ends_the_scan() {
 fn redacted(name: &str, value: &str) -> Option<String> {
     let mut fields = headers(&[("a", "b"), (name, value), ("c", "d")]);
     let (passed, _) = judged(Ruling::Redact, Direction::Request, |head| {
-        let found = head.request(&Method::GET, &Uri::from_static("/"), &fields)?;
+        let found = head.opening(None, &Method::GET, &Uri::from_static("/"), &fields)?;
         head.overwrite(&found, &mut fields)
     });
     assert_eq!(
@@ -225,7 +233,7 @@ fn nothing_else_of_a_head_is_overwritten() {
         let (passed, _) = judged(Ruling::Redact, Direction::Request, |head| scan(head));
         assert!(passed.is_err());
     };
-    blocks(&|head| head.request(&Method::GET, &uri, &HeaderMap::new()).map(drop));
+    blocks(&|head| head.opening(None, &Method::GET, &uri, &HeaderMap::new()).map(drop));
     blocks(&|head| head.response(Some(TOKEN), &HeaderMap::new()).map(drop));
     blocks(&|head| head.trailers(&fields));
     blocks(&|head| HeadScan { fixed: Some(Fixed::Sealed), ..*head }.response(None, &fields).map(drop));
@@ -250,7 +258,7 @@ fn what_signs_a_url_is_marked_so() {
         let url = signed_url(rest);
         let fields = headers(&[("location", &format!("https://a.test{url}")), ("x-note", &url)]);
         let (_, judge) = judged(Ruling::Pass, Direction::Request, |head| {
-            head.request(&Method::GET, &url.parse().expect("a URI"), &HeaderMap::new()).map(drop)
+            head.opening(None, &Method::GET, &url.parse().expect("a URI"), &HeaderMap::new()).map(drop)
         });
         let (_, answered) =
             judged(Ruling::Pass, Direction::Response, |head| head.response(None, &fields).map(drop));
@@ -262,7 +270,7 @@ fn what_signs_a_url_is_marked_so() {
     }
     let (_, judge) = judged(Ruling::Pass, Direction::Request, |head| {
         let beside = signed_url(&format!("&q={}", token()));
-        head.request(&Method::GET, &beside.parse().expect("a URI"), &HeaderMap::new()).map(drop)
+        head.opening(None, &Method::GET, &beside.parse().expect("a URI"), &HeaderMap::new()).map(drop)
     });
     let hits = judge.hits.lock().unwrap();
     assert!(hits.iter().any(|(hit, _)| !hit.signed), "beside the signature it is a leak");
