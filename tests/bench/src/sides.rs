@@ -100,7 +100,12 @@ impl Scene {
 
     fn setup(&self, program: Option<&Path>) -> Setup {
         let setup = Setup::new().host(NAME).trust(&self.ca);
-        program.into_iter().fold(setup, Setup::program)
+        match (program, std::env::var("SPEED_LIMITS")) {
+            // An older build may not know them.
+            (Some(program), _) => setup.program(program),
+            (None, Ok(limits)) => setup.section(&format!("limits: {{{limits}}}")),
+            (None, Err(_)) => setup,
+        }
     }
 
     async fn gateway(&self, name: &'static str, setup: Setup) -> Side {
