@@ -13,7 +13,7 @@ const LOOK: Duration = Duration::from_millis(500);
 /// Leaves to the workers `before` this one what they hold, until they have ended: all of them together have one budget.
 /// What they hold now is left to them when this returns; the rest is a task's, as it ends with them.
 pub(crate) fn leave_room_for(gateway: &Arc<Gateway>, before: Vec<u32>) {
-    let held = move || before.iter().map(|pid| resident_of(&pid.to_string())).sum::<u64>();
+    let held = move || before.iter().map(|pid| resident_of(*pid)).sum::<u64>();
     let first = held();
     if first == 0 {
         return;

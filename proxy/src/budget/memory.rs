@@ -4,7 +4,10 @@
 //! resident memory of a release build); their sizes follow from the limits in effect, which a small budget lowers.
 
 use std::fmt;
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
+use std::sync::LazyLock;
 
 use decant_config::{Config, Limits};
 
@@ -297,16 +300,27 @@ fn kib(bytes: u64) -> String {
 }
 
 /// Resident memory of this process that is no page of a file, in bytes (proc(5), `statm`); 0 where the kernel does not
-/// tell.
+/// tell. It is asked for many times a second, so the file stays open.
 pub(crate) fn resident_own() -> u64 {
-    resident_of("self")
+    static STATM: LazyLock<Option<File>> = LazyLock::new(|| File::open("/proc/self/statm").ok());
+    let mut text = [0; STATM_BYTES];
+    let read = STATM.as_ref().and_then(|file| file.read_at(&mut text, 0).ok()).unwrap_or(0);
+    own_pages(&text[..read])
 }
 
+/// Bytes of `statm`: seven numbers, of 20 digits at most.
+const STATM_BYTES: usize = 7 * 21;
+
 /// The same of another process, by its number; 0 where there is none.
-pub(crate) fn resident_of(process: &str) -> u64 {
-    let statm = std::fs::read_to_string(format!("/proc/{process}/statm")).unwrap_or_default();
-    let pages: Vec<u64> = statm.split_whitespace().filter_map(|field| field.parse().ok()).collect();
-    let own = pages.get(1).zip(pages.get(2)).map_or(0, |(resident, shared)| resident.saturating_sub(*shared));
+pub(crate) fn resident_of(process: u32) -> u64 {
+    own_pages(&std::fs::read(format!("/proc/{process}/statm")).unwrap_or_default())
+}
+
+/// Bytes of a process's pages that are none of a file, by its `statm`.
+fn own_pages(statm: &[u8]) -> u64 {
+    let mut pages = statm.split(u8::is_ascii_whitespace).skip(1);
+    let mut next = || pages.next().and_then(|field| str::from_utf8(field).ok()?.parse::<u64>().ok());
+    let own = next().zip(next()).map_or(0, |(resident, shared)| resident.saturating_sub(shared));
     own * rustix::param::page_size() as u64
 }
 
@@ -315,6 +329,14 @@ mod tests {
     use decant_config::{Overrides, parse};
 
     use super::*;
+
+    #[test]
+    fn resident_memory_is_told() {
+        assert_eq!(own_pages(b"900 30 10 5 0 70 0\n"), 20 * rustix::param::page_size() as u64);
+        assert_eq!(own_pages(b""), 0);
+        let (own, same) = (resident_own(), resident_of(std::process::id()));
+        assert!(own > 0 && own.abs_diff(same) < 64 * MIB, "{own} and {same}");
+    }
 
     fn config(yaml: &str) -> Config {
         parse("a.yaml", &format!("version: 1\n{yaml}"), &Overrides::default()).expect("it is right")

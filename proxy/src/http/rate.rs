@@ -48,10 +48,8 @@ impl Rate {
             state.buckets.retain(|key, bucket| key == bottle || self.level(bucket, now) < self.most);
             state.swept = now;
         }
-        if !state.buckets.contains_key(bottle) {
-            state.buckets.insert(bottle.clone(), Bucket { tokens: self.most, filled: now });
-        }
-        let Some(bucket) = state.buckets.get_mut(bottle) else { return true };
+        let full = || Bucket { tokens: self.most, filled: now };
+        let bucket = state.buckets.entry(bottle.clone()).or_insert_with(full);
         bucket.tokens = self.level(bucket, now);
         bucket.filled = now;
         let admitted = bucket.tokens >= 1.0;
