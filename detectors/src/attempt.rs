@@ -44,24 +44,24 @@ pub(crate) enum Fate {
 }
 
 impl Attempt {
-    /// An attempt at the anchor at stream offset `at`, whose head may begin from `start` to `latest`.
+    /// An attempt at the anchor at stream offset `at`, whose head may begin from `start` to `latest`. It has read `read`
+    /// bytes of the anchor, and they took it to `state`.
     pub(crate) fn new(
-        id: RuleId,
-        rule: &Compiled,
+        rule: RuleId,
         (start, latest): (u64, u64),
         at: u64,
-        bytes: Bytes<'_>,
+        read: usize,
+        state: StateID,
     ) -> Self {
         let distance = |offset: u64| u32::try_from(offset - start).expect("a head's length is limited");
-        let neighbour = at.checked_sub(1).and_then(|before| bytes.get(before));
         Self {
             start,
             latest: distance(latest),
             anchor: distance(at),
-            length: distance(at),
+            length: distance(at + read as u64),
             best: 0,
-            state: rule.tail.start(neighbour),
-            rule: id,
+            state,
+            rule,
         }
     }
 

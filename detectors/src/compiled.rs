@@ -1,6 +1,7 @@
 //! A rule as the engine runs it.
 
 use aho_corasick::{AhoCorasick, AhoCorasickKind};
+use regex_automata::util::primitives::StateID;
 use sha2::{Digest as _, Sha256};
 
 use crate::anchor::{self, Anchor};
@@ -71,13 +72,20 @@ impl Compiled {
         self.head.as_ref().map_or(0, |head| head.max_length) + self.anchor.max_length() + 1
     }
 
+    /// The states of the tail behind `literal`, by the [kind](neighbour_kind) of the byte before it.
+    pub(crate) fn behind(&self, literal: &[u8]) -> [StateID; NEIGHBOURS.len()] {
+        NEIGHBOURS.map(|neighbour| {
+            let mut state = self.tail.start(neighbour);
+            literal.iter().for_each(|&byte| {
+                self.tail.step(&mut state, byte);
+            });
+            state
+        })
+    }
+
     /// The bytes that may stand behind `literal` in a match, wherever it began.
     pub(crate) fn after(&self, literal: &[u8]) -> ByteSet {
-        let read = |neighbour: Option<u8>| {
-            let mut state = self.tail.start(neighbour);
-            literal.iter().all(|&byte| self.tail.step(&mut state, byte) != Step::Dead).then_some(state)
-        };
-        let mut states: Vec<_> = NEIGHBOURS.into_iter().filter_map(read).collect();
+        let mut states = self.behind(literal).to_vec();
         states.sort_unstable();
         states.dedup();
         let lives =
@@ -130,7 +138,20 @@ impl Compiled {
 }
 
 /// Bytes that stand for all that look-around at a match's start can tell apart.
-const NEIGHBOURS: [Option<u8>; 6] = [None, Some(b'a'), Some(b' '), Some(b'\n'), Some(b'\r'), Some(0xff)];
+pub(crate) const NEIGHBOURS: [Option<u8>; 6] =
+    [None, Some(b'a'), Some(b' '), Some(b'\n'), Some(b'\r'), Some(0xff)];
+
+/// Which of [`NEIGHBOURS`] stands for this one.
+pub(crate) fn neighbour_kind(neighbour: Option<u8>) -> usize {
+    match neighbour {
+        None => 0,
+        Some(b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_') => 1,
+        Some(b'\n') => 3,
+        Some(b'\r') => 4,
+        Some(0..128) => 2,
+        Some(_) => 5,
+    }
+}
 
 /// The bytes behind which `tail` lives on at the first byte of `anchor`.
 fn before(tail: &Automaton, anchor: &Anchor) -> ByteSet {
@@ -315,4 +336,22 @@ impl Ignored {
 /// A length that a build limit has bounded already.
 fn narrow(length: usize) -> u32 {
     u32::try_from(length).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_neighbour_of_each_kind_stands_for_all_of_them() {
+        for pattern in ["ab", r"\bab", r"\Bab", r"(?m:^)ab", r"\Aab", r"\b{start-half}ab", r"(?mR:^)ab"] {
+            let rule = Rule { id: "a".to_owned(), pattern: pattern.to_owned(), ..Rule::default() };
+            let rule = Compiled::new(&rule, &Frequencies::of_traffic(), &BuildLimits::default())
+                .expect("the rule is fine");
+            for neighbour in (0..=u8::MAX).map(Some).chain([None]) {
+                let kind = neighbour_kind(neighbour);
+                assert_eq!(rule.tail.start(neighbour), rule.tail.start(NEIGHBOURS[kind]), "{neighbour:?}");
+            }
+        }
+    }
 }

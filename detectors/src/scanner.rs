@@ -5,11 +5,11 @@
 use std::sync::Arc;
 
 use crate::attempt::{Attempt, Fate, crowd, merge};
+use crate::compiled::neighbour_kind;
 use crate::finding::{Event, Progress};
 use crate::known::KnownScan;
 use crate::limits::CHECKPOINT_BYTES;
-use crate::rule::RuleId;
-use crate::set::{RuleSet, Selection};
+use crate::set::{RuleSet, Selection, Start};
 use crate::settled::Settled;
 use crate::spans::Spans;
 use crate::stage::{Hit, StageState};
@@ -290,7 +290,7 @@ impl Pass<'_> {
                 continue;
             }
             if next.is_none_or(|byte| start.after.contains(byte)) {
-                self.begin(start.rule, hit.at);
+                self.begin(start, hit.at, starts.read);
             } else if let Some(spans) = self.spans.as_deref_mut() {
                 let head = self.rules.compiled(start.rule).head.as_ref();
                 let first =
@@ -300,14 +300,16 @@ impl Pass<'_> {
         }
     }
 
-    fn begin(&mut self, id: RuleId, at: u64) {
-        let rule = self.rules.compiled(id);
-        let starts = match &rule.head {
+    /// Begins an attempt at the anchor at `at`, of which `read` bytes have been read.
+    fn begin(&mut self, start: &Start, at: u64, read: usize) {
+        let starts = match &self.rules.compiled(start.rule).head {
             None => Some((at, at)),
             Some(head) => head.starts(self.bytes, at),
         };
         let Some(starts) = starts else { return };
-        let attempt = Attempt::new(id, rule, starts, at, self.bytes);
+        let neighbour = at.checked_sub(1).and_then(|before| self.bytes.get(before));
+        let state = start.behind[neighbour_kind(neighbour)];
+        let attempt = Attempt::new(start.rule, starts, at, read, state);
         if let Some(alive) = self.run(attempt, self.checkpoint) {
             self.live.push(alive);
         }

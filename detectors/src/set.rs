@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use regex_automata::util::primitives::StateID;
+
 use crate::anchor::Anchor;
 use crate::byteset::{ByteSet, Frequencies};
-use crate::compiled::Compiled;
+use crate::compiled::{Compiled, NEIGHBOURS};
 use crate::error::{BuildError, Reason};
 use crate::known::{Known, KnownSet};
 use crate::limits::BuildLimits;
@@ -203,19 +205,19 @@ fn needles(rules: &[Compiled]) -> (Vec<Needle>, Vec<Starts>) {
                 for literal in all {
                     let (before, starts) = literals.entry(literal).or_default();
                     *before = before.union(&rule.before);
-                    starts.push(Start { rule: id, after: rule.after(literal) });
+                    starts.push(Start { rule: id, after: rule.after(literal), behind: rule.behind(literal) });
                 }
             }
             Anchor::Classes(sets) => {
                 needles.push(Needle { text: Text::Classes(sets.clone()), before: rule.before });
-                anchors
-                    .push(Starts { length: sets.len(), all: vec![Start { rule: id, after: ByteSet::ALL }] });
+                let start = Start { rule: id, after: ByteSet::ALL, behind: rule.behind(&[]) };
+                anchors.push(Starts { length: sets.len(), read: 0, all: vec![start] });
             }
         }
     }
     for (literal, (before, all)) in literals {
         needles.push(Needle { text: Text::Literal(literal.to_vec()), before });
-        anchors.push(Starts { length: literal.len(), all });
+        anchors.push(Starts { length: literal.len(), read: literal.len(), all });
     }
     (needles, anchors)
 }
@@ -224,6 +226,8 @@ fn needles(rules: &[Compiled]) -> (Vec<Needle>, Vec<Starts>) {
 pub(crate) struct Starts {
     /// Bytes of the anchor.
     pub(crate) length: usize,
+    /// How many of them have been read for good; of classes none.
+    pub(crate) read: usize,
     pub(crate) all: Vec<Start>,
 }
 
@@ -232,6 +236,8 @@ pub(crate) struct Start {
     pub(crate) rule: RuleId,
     /// The bytes that may follow the anchor.
     pub(crate) after: ByteSet,
+    /// The rule's state behind what has been read, by the kind of the byte before it.
+    pub(crate) behind: [StateID; NEIGHBOURS.len()],
 }
 
 /// Rules made ready to scan any number of streams. Immutable; share it in an `Arc`.

@@ -1,7 +1,11 @@
 //! From a place where a probe may stand to the needles that do stand there.
 //!
 //! Tables by byte say exactly which buckets the place fits, mostly none or one; the fixed bytes of the
-//! bucket's probes are the key of a hash table of its literals. Probes of classes have a bit each.
+//! bucket's probes are the key of a hash table of its literals. Literals of one length that share a key
+//! (the ways to write a word in either case do) have their last bytes for a second key. Probes of
+//! classes have a bit each.
+
+use std::collections::BTreeMap;
 
 use super::windows::{BUCKETS_MAX, PROBE, Probe};
 use super::{CLASSES_MAX, Needle, Text as NeedleText};
@@ -9,6 +13,9 @@ use crate::byteset::ByteSet;
 
 /// Slots of the hash table, as a power of two.
 const SLOT_BITS: u32 = 12;
+
+/// Literals with one key that have none of their own last bytes.
+const ALIKE_MAX: usize = 2;
 
 const _: () = assert!(PROBE <= 6, "bucket and mask stand above the key; a bucket has fewer than 256 masks");
 const _: () = assert!(BUCKETS_MAX + CLASSES_MAX <= 64, "a bit for each");
@@ -52,7 +59,7 @@ pub(super) struct Confirm {
     slots: Box<[u16; 1 << SLOT_BITS]>,
     links: Vec<Link>,
     /// By link.
-    literals: Vec<Literal>,
+    targets: Vec<Target>,
     classes: Vec<Classes>,
 }
 
@@ -62,6 +69,21 @@ struct Link {
     identity: u64,
     /// As in `slots`.
     next: u16,
+}
+
+/// What has a key.
+enum Target {
+    Literal(Literal),
+    /// Literals that have a second key.
+    Alike(Alike),
+}
+
+/// Literals that have a key in common.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Alike {
+    identity: u64,
+    offset: isize,
+    length: usize,
 }
 
 struct Literal {
@@ -88,19 +110,18 @@ impl Confirm {
             masks: [const { Vec::new() }; BUCKETS_MAX],
             slots: Box::new([0; 1 << SLOT_BITS]),
             links: Vec::new(),
-            literals: Vec::new(),
+            targets: Vec::new(),
             classes: Vec::new(),
         };
+        let mut literals: BTreeMap<Alike, Vec<Literal>> = BTreeMap::new();
         for (((needle, probe), &bucket), anchor) in needles.iter().zip(probes).zip(buckets).zip(0..) {
             let (offset, before) = (probe.offset, needle.before);
             let bit = match &needle.text {
                 NeedleText::Literal(text) => {
+                    let (identity, length) = (all.identity(bucket, fixed(probe)), text.len());
                     let text = text.clone().into_boxed_slice();
-                    all.add(
-                        bucket,
-                        fixed(probe),
-                        Literal { anchor, offset, head: head(&text), text, before },
-                    )?;
+                    let literal = Literal { anchor, offset, head: head(&text), text, before };
+                    literals.entry(Alike { identity, offset, length }).or_default().push(literal);
                     bucket
                 }
                 NeedleText::Classes(_) if all.classes.len() == CLASSES_MAX => {
@@ -115,19 +136,38 @@ impl Confirm {
                 set.iter().for_each(|byte| allowed[usize::from(byte)] |= 1 << bit);
             }
         }
+        for (alike, literals) in literals {
+            all.add_alike(alike, literals)?;
+        }
         Ok(all)
     }
 
-    fn add(&mut self, bucket: usize, (mask, key): (u64, u64), needle: Literal) -> Result<(), String> {
+    /// What literals of a bucket with these fixed bytes in their probes are found by.
+    fn identity(&mut self, bucket: usize, (mask, key): (u64, u64)) -> u64 {
         let masks = &mut self.masks[bucket];
         let shape = masks.iter().position(|known| *known == mask).unwrap_or_else(|| {
             masks.push(mask);
             masks.len() - 1
         });
-        let identity = identity(bucket, shape, key);
+        identity(bucket, shape, key)
+    }
+
+    fn add_alike(&mut self, alike: Alike, literals: Vec<Literal>) -> Result<(), String> {
+        let has_second = literals.len() > ALIKE_MAX && alike.length >= size_of::<u64>();
+        if has_second {
+            self.add(alike.identity, Target::Alike(alike))?;
+        }
+        for literal in literals {
+            let identity = if has_second { alike.second(&literal.text) } else { Some(alike.identity) };
+            self.add(identity.unwrap_or(alike.identity), Target::Literal(literal))?;
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, identity: u64, target: Target) -> Result<(), String> {
         let slot = &mut self.slots[slot(identity)];
         self.links.push(Link { identity, next: *slot });
-        self.literals.push(needle);
+        self.targets.push(target);
         *slot = u16::try_from(self.links.len()).map_err(|_| "more than 65,535 literals".to_owned())?;
         Ok(())
     }
@@ -153,27 +193,49 @@ impl Confirm {
     #[inline(always)]
     fn literals(&self, text: Text<'_>, at: usize, bucket: usize, word: u64, found: &mut impl FnMut(Found)) {
         for (shape, &mask) in self.masks[bucket].iter().enumerate() {
-            let identity = identity(bucket, shape, word & mask);
-            let mut next = usize::from(self.slots[slot(identity)]);
-            while let Some(link) = next.checked_sub(1).map(|at| &self.links[at]) {
-                if link.identity == identity {
-                    self.literals[next - 1].stands(text, at).into_iter().for_each(&mut *found);
-                }
-                next = usize::from(link.next);
+            self.chain(identity(bucket, shape, word & mask), |target| match target {
+                Target::Literal(literal) => literal.stands(text, at).into_iter().for_each(&mut *found),
+                Target::Alike(alike) => self.alike(text, at, *alike, found),
+            });
+        }
+    }
+
+    fn alike(&self, text: Text<'_>, at: usize, alike: Alike, found: &mut impl FnMut(Found)) {
+        let start = at.checked_add_signed(-alike.offset);
+        let stands = start.and_then(|start| text.bytes.get(start..start + alike.length));
+        let Some(identity) = stands.and_then(|stands| alike.second(stands)) else { return };
+        self.chain(identity, |target| {
+            if let Target::Literal(literal) = target {
+                literal.stands(text, at).into_iter().for_each(&mut *found);
             }
+        });
+    }
+
+    #[inline(always)]
+    fn chain(&self, identity: u64, mut each: impl FnMut(&Target)) {
+        let mut next = usize::from(self.slots[slot(identity)]);
+        while let Some(link) = next.checked_sub(1).map(|at| &self.links[at]) {
+            if link.identity == identity {
+                each(&self.targets[next - 1]);
+            }
+            next = usize::from(link.next);
         }
     }
 
     /// Bytes of memory beside the struct itself.
     pub(super) fn memory_usage(&self) -> usize {
-        let literals: usize = self.literals.iter().map(|literal| literal.text.len()).sum();
+        let text = |target: &Target| match target {
+            Target::Literal(literal) => literal.text.len(),
+            Target::Alike(_) => 0,
+        };
+        let literals: usize = self.targets.iter().map(text).sum();
         let sets: usize = self.classes.iter().map(|entry| size_of_val(entry.sets.as_slice())).sum();
         let masks: usize = self.masks.iter().map(|masks| size_of_val(masks.as_slice())).sum();
         size_of_val(&*self.slots)
             + masks
             + size_of_val(&*self.allowed)
             + size_of_val(self.links.as_slice())
-            + size_of_val(self.literals.as_slice())
+            + size_of_val(self.targets.as_slice())
             + size_of_val(self.classes.as_slice())
             + literals
             + sets
@@ -209,6 +271,16 @@ fn fixed(probe: &Probe) -> (u64, u64) {
         }
     }
     (u64::from_le_bytes(mask), u64::from_le_bytes(key))
+}
+
+impl Alike {
+    /// What the literal with this text is found by, of those that are alike.
+    #[inline(always)]
+    fn second(self, text: &[u8]) -> Option<u64> {
+        let last = text.last_chunk().copied().map(u64::from_le_bytes)?;
+        // Literals of any identity may share one: each is compared as a whole.
+        Some(last.rotate_left(23) ^ self.identity.wrapping_mul(self.length as u64 | 1))
+    }
 }
 
 impl Literal {

@@ -196,6 +196,28 @@ fn needles_stand_at_both_ends_of_a_stream_and_of_every_block() {
 }
 
 #[test]
+fn literals_that_differ_in_case_alone_are_told_apart() {
+    let cases = |word: &[u8]| -> Vec<Vec<u8>> {
+        (0..1u32 << 4)
+            .map(|upper| {
+                let turn = |(at, byte): (usize, &u8)| {
+                    if at < 4 && upper >> at & 1 == 1 { byte.to_ascii_uppercase() } else { *byte }
+                };
+                word.iter().enumerate().map(turn).collect()
+            })
+            .collect()
+    };
+    let texts: Vec<Vec<u8>> = [&b"pass"[..], b"token"]
+        .iter()
+        .flat_map(|word| cases(word).into_iter().map(|word| [&b"snowflake_"[..], &word].concat()))
+        .chain(cases(b"abcd"))
+        .collect();
+    let needles: Vec<Needle> = texts.iter().map(|text| literal(text, ByteSet::ALL)).collect();
+    let text = [texts.concat(), b"snowflake_pas snowflake_tOk snowflake_PASS".to_vec()].concat();
+    check_every_way(&stages(&needles), &needles, &text);
+}
+
+#[test]
 fn a_chunk_of_many_passes_is_looked_at_as_a_whole() {
     let needles = [literal(b"ghp_", ByteSet::ALL), literal(b"abcdefghijklmnopqrstuvwx", ByteSet::ALL)];
     let mut text = vec![b'-'; 40_000];

@@ -1,15 +1,19 @@
 //! Where the bytes of a view came from: offsets of what was decoded, and of the bytes it was decoded from.
 //!
 //! Invariant: the start of a decoded byte is never placed later than it is, its end never earlier. Past a cap of
-//! segments the last one is a lump that grows, until earlier ones are forgotten: coarser in that direction, and never
-//! without a step that made part of it.
+//! segments those behind the first few are one lump that grows: coarser in that direction, and never without a step that
+//! made part of it. What came last, and what the oldest of what is undecided begins with, is always exact.
 
 use std::collections::VecDeque;
 
 use super::ViewStep;
 
-/// Segments kept at most; past them everything is part of the last one.
+/// Segments kept at most.
 const SEGMENTS_MAX: usize = 512;
+
+/// How many of the first stay out of the lump: what lies before the oldest of what is undecided, what is unseen in front
+/// of that, and its beginning.
+const FRONT: usize = 4;
 
 /// The decoded bytes of a unit that is not told apart.
 const LUMP: u32 = u32::MAX;
@@ -27,6 +31,8 @@ struct Segment {
 #[derive(Debug)]
 pub(super) struct Map {
     segments: VecDeque<Segment>,
+    /// Segments that were added since the last [`forget`](Self::forget).
+    fresh: usize,
     decoded: u64,
     source: u64,
 }
@@ -34,18 +40,21 @@ pub(super) struct Map {
 impl Map {
     /// A map that begins where these two offsets are the same place.
     pub(super) fn new(decoded: u64, source: u64) -> Self {
-        Self { segments: VecDeque::new(), decoded, source }
+        Self { segments: VecDeque::new(), fresh: 0, decoded, source }
     }
 
     /// Adds `decoded` bytes that came from the next `source` ones, in units of `unit`, by `step` if they differ.
     pub(super) fn add(&mut self, decoded: u64, source: u64, unit: (u32, u32), step: Option<ViewStep>) {
         let is_seen = decoded > 0 || step.is_some();
         let goes_on = self.segments.back().is_some_and(|last| {
-            if last.unit != unit || last.step != step {
+            if last.unit.0 != unit.0 || last.step != step {
                 return false;
             }
             let (units, rest) = match unit.0 {
-                0 | LUMP => return false,
+                // Between the same two bytes.
+                0 => return last.decoded == self.decoded,
+                _ if last.unit != unit => return false,
+                LUMP => return false,
                 1 => (self.decoded - last.decoded, 0),
                 _ => (
                     (self.decoded - last.decoded) / u64::from(unit.0),
@@ -55,15 +64,23 @@ impl Map {
             rest == 0 && last.source + units * u64::from(unit.1) == self.source
         });
         if is_seen && !goes_on {
-            let segment = Segment { decoded: self.decoded, source: self.source, unit, step };
-            let is_full = self.segments.len() >= SEGMENTS_MAX;
-            match self.segments.back_mut() {
-                Some(last) if is_full => last.grow(self.source + source, step),
-                _ => self.segments.push_back(segment),
+            self.segments.push_back(Segment { decoded: self.decoded, source: self.source, unit, step });
+            self.fresh += 1;
+            if self.segments.len() > SEGMENTS_MAX {
+                self.grow_lump();
             }
         }
         self.decoded += decoded;
         self.source += source;
+    }
+
+    /// Makes the segment behind the first few and the next one a lump.
+    fn grow_lump(&mut self) {
+        let end = self.segments.get(FRONT + 2).map_or(self.source, |behind| behind.source);
+        let Some(next) = self.segments.remove(FRONT + 1) else { return };
+        let lump = &mut self.segments[FRONT];
+        lump.unit = (LUMP, u32::try_from(end - lump.source).unwrap_or(u32::MAX));
+        lump.step = next.step.or(lump.step);
     }
 
     /// Adds `source` bytes that nothing came from.
@@ -104,18 +121,21 @@ impl Map {
         }
     }
 
-    /// The first step that made one of the bytes from `start` to `end`, or nothing between two of them.
+    /// The last step that made one of the bytes from `start` to `end`, or nothing between two of them.
     pub(super) fn step_within(&self, start: u64, end: u64) -> Option<ViewStep> {
-        let first = self.behind(start.saturating_sub(1));
-        let ends = self.segments.iter().skip(first + 1).map(|next| next.decoded).chain([self.decoded]);
-        let stretches = self.segments.iter().skip(first).zip(ends);
-        stretches
-            .take_while(|(segment, _)| segment.decoded <= end)
-            .find(|(segment, stretch_end)| match segment.unit.0 {
-                0 => segment.step.is_some() && start < segment.decoded && segment.decoded < end,
-                _ => segment.step.is_some() && segment.decoded < end && *stretch_end > start,
-            })
-            .and_then(|(segment, _)| segment.step)
+        let count = self.segments.partition_point(|segment| segment.decoded < end);
+        let mut stretch_end = self.segments.get(count).map_or(self.decoded, |next| next.decoded);
+        for segment in self.segments.range(..count).rev() {
+            let is_within = if segment.unit.0 == 0 { start < segment.decoded } else { start < stretch_end };
+            if !is_within {
+                return None;
+            }
+            if segment.step.is_some() {
+                return segment.step;
+            }
+            stretch_end = segment.decoded;
+        }
+        None
     }
 
     /// Forgets what lies before `decoded`.
@@ -123,6 +143,12 @@ impl Map {
         while self.segments.get(1).is_some_and(|next| next.decoded < decoded) {
             self.segments.pop_front();
         }
+        self.fresh = 0;
+    }
+
+    /// Whether so much was added that what is decided of it should be forgotten, before the lump takes what is not.
+    pub(super) fn is_due(&self) -> bool {
+        self.fresh >= SEGMENTS_MAX / 2
     }
 
     /// Offset behind the last decoded byte.
@@ -143,14 +169,6 @@ impl Map {
     /// The last segment that begins at `decoded` or before.
     fn behind(&self, decoded: u64) -> usize {
         self.segments.partition_point(|segment| segment.decoded <= decoded).saturating_sub(1)
-    }
-}
-
-impl Segment {
-    /// Makes the segment a lump that ends at `end` in the source.
-    fn grow(&mut self, end: u64, step: Option<ViewStep>) {
-        self.unit = (LUMP, u32::try_from(end - self.source).unwrap_or(u32::MAX));
-        self.step = self.step.or(step);
     }
 }
 
@@ -177,7 +195,7 @@ mod tests {
         }
         assert_eq!(map.step_within(10, 15), None);
         assert_eq!(map.step_within(14, 16), Some(ViewStep::Percent));
-        assert_eq!(map.step_within(16, 18), Some(ViewStep::Percent));
+        assert_eq!(map.step_within(16, 18), Some(ViewStep::Invisible));
         assert_eq!(map.step_within(17, 20), None);
     }
 
@@ -193,9 +211,38 @@ mod tests {
             assert!(map.start(decoded) <= exact && map.end(decoded) >= exact, "{decoded}");
         }
         let end = map.decoded();
-        assert_eq!(map.step_within(end - 2, end), Some(ViewStep::Json), "a lump is never without its steps");
+        assert_eq!(map.step_within(20, 22), Some(ViewStep::Json), "a lump is never without its steps");
         map.forget(end);
         assert_eq!(map.start(end), map.source);
+    }
+
+    #[test]
+    fn past_its_cap_a_map_is_exact_where_it_begins_and_where_it_ends() {
+        let mut map = Map::new(0, 0);
+        for _ in 0..2 * SEGMENTS_MAX as u64 {
+            map.add(20, 20, (1, 1), None);
+            map.add(0, 1, (0, 1), Some(ViewStep::Utf16));
+        }
+        assert!(map.segments.len() <= SEGMENTS_MAX);
+        let end = map.decoded();
+        for decoded in (0..40).chain(end - 1000..end - 1) {
+            let exact = decoded + decoded / 20;
+            assert_eq!((map.start(decoded), map.end(decoded + 1)), (exact, exact + 1), "{decoded}");
+            let is_split = decoded % 20 == 19;
+            assert_eq!(map.step_within(decoded, decoded + 2).is_some(), is_split, "{decoded}");
+        }
+    }
+
+    #[test]
+    fn what_is_unseen_in_a_row_takes_one_segment() {
+        let mut map = Map::new(0, 0);
+        map.add(5, 5, (1, 1), None);
+        for _ in 0..2 * SEGMENTS_MAX {
+            map.add(0, 1, (0, 1), Some(ViewStep::Utf16));
+        }
+        map.add(5, 5, (1, 1), None);
+        assert_eq!(map.segments.len(), 3);
+        assert_eq!((map.start(4), map.end(5), map.start(5)), (4, 5, 5 + 2 * SEGMENTS_MAX as u64));
     }
 
     #[test]

@@ -20,8 +20,8 @@ use crate::window::Bytes;
 /// Bytes that stay at hand behind what was scanned: the longest beginning of a view that is not open.
 pub(crate) const BACK: usize = 64;
 
-/// Matches that are remembered, so that a view does not tell of them again.
-const RECENT_MAX: usize = 64;
+/// Matches of earlier chunks that are remembered, so that a view does not tell of them again.
+const RECENT_MAX: usize = 512;
 
 /// A match by rule, start and end.
 pub(super) type Known = (RuleId, u64, u64);
@@ -35,6 +35,7 @@ pub(super) struct Node {
     runs: Runs,
     packs: Packs,
     events: Events,
+    /// Matches that a view may come upon too, in order.
     recent: Vec<Known>,
     progress: Progress,
     /// Whether a cap on depth was told of.
@@ -116,6 +117,7 @@ impl Node {
         if cx.selection.is_empty() || cx.limits.depth == 0 {
             self.progress = self.look(cx, chunk, None);
             self.scanner.keep(chunk);
+            self.recent.clear();
             return;
         }
         let mut marks = Marks::new(cx.rules.lookup, &cx.rules.marks, self.scanner.bytes(chunk));
@@ -139,6 +141,7 @@ impl Node {
         self.progress.cleared_to = self.progress.cleared_to.max(least.cleared_to);
         self.progress.deadline_to = self.progress.cleared_to.max(least.deadline_to);
         self.scanner.keep(chunk);
+        self.forget();
     }
 
     /// Ends the stream.
@@ -212,12 +215,25 @@ impl Node {
     fn remember(&mut self, seen: &[Sighting]) {
         for sighting in seen {
             if let Event::Match(found) = sighting.event {
-                if self.recent.len() == RECENT_MAX {
-                    self.recent.remove(0);
-                }
                 self.recent.push((found.rule, found.start, found.end));
             }
         }
+        self.recent.sort_unstable();
+    }
+
+    /// Forgets matches that no view can come upon any more.
+    fn forget(&mut self) {
+        if self.recent.is_empty() {
+            return;
+        }
+        let cleared_to = self.progress.cleared_to;
+        self.recent.retain(|(_, start, _)| *start >= cleared_to);
+        if self.recent.len() > RECENT_MAX {
+            self.recent.sort_unstable_by_key(|(_, start, _)| std::cmp::Reverse(*start));
+            self.recent.truncate(RECENT_MAX);
+            self.recent.sort_unstable();
+        }
+        self.recent.shrink_to(0);
     }
 }
 

@@ -298,6 +298,27 @@ fn escapes_are_undone_where_they_matter() {
 }
 
 #[test]
+fn what_stands_behind_many_escapes_is_told_once() {
+    let rules = rules();
+    for before in [&b"g\0h\0p\0_\0"[..], b"-----BEGIN KEY-----\0A\0"] {
+        let mut body = before.repeat(150);
+        let starts = [body.len(), body.len() + 41];
+        body.extend_from_slice(format!("{PAT} {PAT}").as_bytes());
+        let expected = starts.map(|start| format!("pat:{start}-{}", start + 40));
+        check(&rules, &body, &expected.each_ref().map(String::as_str));
+    }
+}
+
+#[test]
+fn each_of_many_matches_beside_an_escape_is_told_once() {
+    let rules = rules();
+    let body = "&#37;4111111111111111 ".repeat(300);
+    let expected: Vec<String> =
+        (0..300).map(|at| at * 22 + 5).map(|start| format!("card:{start}-{}", start + 16)).collect();
+    check(&rules, body.as_bytes(), &expected.iter().map(String::as_str).collect::<Vec<_>>());
+}
+
+#[test]
 fn utf_16_is_read_in_both_orders() {
     let rules = rules();
     let little: Vec<u8> = PAT.bytes().flat_map(|byte| [byte, 0]).collect();

@@ -99,7 +99,7 @@ impl Text {
         })
     }
 
-    /// Looks at the chunk. `known` are matches that need not be told of again.
+    /// Looks at the chunk. `known` are matches that need not be told of again, in order.
     pub(super) fn push(&mut self, cx: &mut Cx<'_>, input: &Input<'_>, known: &[Known], told: &mut bool) {
         self.end = input.bytes.end();
         while self.cursor < self.end {
@@ -383,7 +383,7 @@ impl Episode {
             self.quiet = 0;
             // What lives so long may live longer.
             self.patience = (self.patience * 2).clamp(patience(cx), patience(cx).max(BATCH as u64));
-        } else if self.batch.len() >= BATCH {
+        } else if self.batch.len() >= BATCH || self.map.is_due() {
             self.hand_on(cx, known);
         }
         false
@@ -428,7 +428,7 @@ impl Episode {
         relocate(&mut sighting.event, |at| self.map.start(at), |at| self.map.end(at));
         let is_known = match sighting.event {
             Event::Match(Finding { rule, start, end, .. }) => {
-                sighting.view.is_raw() && known.contains(&(rule, start, end))
+                sighting.view.is_raw() && known.binary_search(&(rule, start, end)).is_ok()
             }
             _ => false,
         };
