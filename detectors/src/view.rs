@@ -22,6 +22,7 @@ mod node;
 mod pack;
 mod packs;
 mod phase;
+mod planes;
 mod run;
 mod runs;
 mod text;
