@@ -197,6 +197,11 @@ impl Head {
         }))
     }
 
+    /// Bytes of the longest.
+    pub(crate) fn max_length(&self) -> usize {
+        self.max_length
+    }
+
     /// Every byte that stands in some head.
     pub(crate) fn bytes(&self) -> ByteSet {
         self.starts.bytes(&NEIGHBOURS)

@@ -9,6 +9,7 @@ use crate::compiled::neighbour_kind;
 use crate::finding::{Event, Progress};
 use crate::known::KnownScan;
 use crate::limits::CHECKPOINT_BYTES;
+use crate::rule::RuleId;
 use crate::set::{RuleSet, Selection, Start};
 use crate::settled::Settled;
 use crate::spans::Spans;
@@ -291,12 +292,20 @@ impl Pass<'_> {
             }
             if next.is_none_or(|byte| start.after.contains(byte)) {
                 self.begin(start, hit.at, starts.read);
-            } else if let Some(spans) = self.spans.as_deref_mut() {
-                let head = self.rules.compiled(start.rule).head.as_ref();
-                let first =
-                    head.and_then(|head| head.starts(self.bytes, hit.at)).map_or(hit.at, |(first, _)| first);
-                spans.note(first, hit.at + starts.length as u64);
+            } else {
+                self.note_rejected(start.rule, hit.at, hit.at + starts.length as u64);
             }
+        }
+    }
+
+    /// Notes where an anchor stood behind which the byte at `end` let nothing go on.
+    fn note_rejected(&mut self, rule: RuleId, at: u64, end: u64) {
+        let Some(spans) = self.spans.as_deref_mut() else { return };
+        let head = self.rules.compiled(rule).head.as_ref();
+        let earliest = head.map_or(at, |head| at.saturating_sub(head.max_length() as u64));
+        if spans.may_meet(earliest, end) {
+            let starts = head.and_then(|head| head.starts(self.bytes, at));
+            spans.note(starts.map_or(at, |(first, _)| first), end);
         }
     }
 

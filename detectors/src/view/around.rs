@@ -77,11 +77,18 @@ impl Around {
     fn joins(&self, seams: &Seams, byte: Option<u8>) -> bool {
         let [first, second] = self.before;
         let [third, fourth] = self.after;
-        let (text, length) = gathered([second, byte, third]);
-        let text = &text[..length];
-        if !text.windows(2).any(|pair| seams.join(pair[0], pair[1])) {
+        let join = |first: Option<u8>, second: Option<u8>| {
+            first.zip(second).is_some_and(|(first, second)| seams.join(first, second))
+        };
+        let is_joined = match byte {
+            Some(_) => join(second, byte) || join(byte, third),
+            None => join(second, third),
+        };
+        if !is_joined {
             return false;
         }
+        let (text, length) = gathered([second, byte, third]);
+        let text = &text[..length];
         let is_escape = |byte: Option<u8>| byte.is_some_and(|byte| may_begin(byte, None));
         let (wide, length) = gathered([first, second, byte, third, fourth]);
         let mut threes = wide[..length].windows(3).filter_map(|three| three.first_chunk());

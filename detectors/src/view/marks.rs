@@ -121,6 +121,11 @@ impl Marks {
         self.has_escape
     }
 
+    /// No spans yet, of a chunk with these escapes.
+    pub(super) fn spans(&self) -> Spans {
+        Spans::new(self.start, self.blocks.iter().map(|marked| marked.all).collect())
+    }
+
     /// Makes every escape telling that a match in progress reaches.
     pub(super) fn tell_within(&mut self, spans: &Spans) {
         if !self.has_escape {

@@ -121,8 +121,9 @@ impl Node {
             return;
         }
         let mut marks = Marks::new(cx.rules.lookup, &cx.rules.marks, self.scanner.bytes(chunk));
-        let mut spans = Spans::default();
-        let own = self.look(cx, chunk, marks.has_escape().then_some(&mut spans));
+        let mut spans = marks.has_escape().then(|| marks.spans());
+        let own = self.look(cx, chunk, spans.as_mut());
+        let mut spans = spans.unwrap_or_default();
         spans.settle();
         marks.tell_within(&spans);
         let bytes = self.scanner.bytes(chunk);
@@ -168,11 +169,12 @@ impl Node {
         }
         let (seen, depth) = (cx.found.len(), self.depth);
         let mut marks = Marks::new(cx.rules.lookup, &cx.rules.marks, self.scanner.bytes(text));
-        let mut spans = Spans::default();
-        let noted = marks.has_escape().then_some(&mut spans);
-        self.scanner
-            .look_whole(text, noted, &mut |event, bytes| cx.found.push(sighting(event, bytes, depth)));
+        let mut spans = marks.has_escape().then(|| marks.spans());
+        self.scanner.look_whole(text, spans.as_mut(), &mut |event, bytes| {
+            cx.found.push(sighting(event, bytes, depth));
+        });
         self.remember(&cx.found[seen..]);
+        let mut spans = spans.unwrap_or_default();
         spans.settle();
         marks.tell_within(&spans);
         let bytes = self.scanner.bytes(text);

@@ -3,7 +3,6 @@
 use sha2::{Digest as _, Sha256};
 
 use super::*;
-use crate::rule::RuleId;
 
 /// Scans every way; expects these matches as `id:start-end`.
 #[track_caller]
