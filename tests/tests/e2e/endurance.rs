@@ -159,7 +159,7 @@ async fn an_idle_connection_costs_little() {
         let origin = Origin::https(&ca, &[ONE], handler(answer)).await;
         let limits = "limits: {connections: 9000, connections_per_bottle: 9000, keep_alive_timeout: 10m, \
                       header_read_timeout: 10m}";
-        let setup = Setup::new().memory_limit(512 * MIB).host(ONE).trust(&ca).section(limits);
+        let setup = Setup::new().memory_limit(640 * MIB).host(ONE).trust(&ca).section(limits);
         let gateway = setup.start().await;
         let client = gateway.client();
         let url = format!("https://{ONE}:{}/", origin.port());
