@@ -50,8 +50,8 @@ limits! {
     // Messages.
     /// Bytes of a message's head on HTTP/1.1, request line and all fields together.
     header_bytes: bytes(usize) = 64 * KIB, in 8 * KIB, to MIB;
-    /// Fields in a message's head, and in its trailers: up to as many, HTTP/1.1 parses a head without taking memory for it.
-    header_count: count(usize) = 100, in 16, to 4096;
+    /// Fields in a message's head, and in its trailers.
+    header_count: count(usize) = 256, in 16, to 4096;
     /// Bytes that an HTTP/1.1 connection reads ahead; at least a whole head.
     h1_buffer_bytes: bytes(usize) = 64 * KIB, in 8 * KIB, to MIB;
     /// Bytes of trailers.
