@@ -64,7 +64,7 @@ impl Kind {
 enum State {
     Header(Vec<u8>),
     Inflate(Box<Decompress>),
-    Zstd(DCtx<'static>),
+    Zstd(Zstd),
     Over,
 }
 
@@ -250,7 +250,7 @@ impl Pack {
         loop {
             let (step, written, end) = match &mut self.state {
                 State::Inflate(inflate) => inflate_step(inflate, &bytes[read..], &mut output),
-                State::Zstd(decoder) => zstd_step(decoder, &bytes[read..], &mut output),
+                State::Zstd(zstd) => zstd_step(zstd, &bytes[read..], &mut output),
                 State::Header(_) | State::Over => break,
             };
             read += step;
@@ -337,23 +337,34 @@ fn inflate_step(inflate: &mut Decompress, input: &[u8], output: &mut [u8]) -> (u
     (delta(inflate.total_in(), read), delta(inflate.total_out(), written), end)
 }
 
+/// A decoder of a zstd frame.
+struct Zstd {
+    decoder: DCtx<'static>,
+    /// Bytes that complete what it reads next, by its own word.
+    wanted: usize,
+}
+
 /// A decoder that has read the frame's header.
-fn zstd_begin(bytes: &[u8], window: u64) -> Option<DCtx<'static>> {
+fn zstd_begin(bytes: &[u8], window: u64) -> Option<Zstd> {
     let header = bytes.get(..zstd_header_length(bytes)?)?;
     let mut decoder = DCtx::try_create()?;
     decoder.set_parameter(DParameter::WindowLogMax(window.max(1 << 10).ilog2())).ok()?;
     let (mut input, mut nothing) = (InBuffer::around(header), [0; 0]);
-    decoder.decompress_stream(&mut OutBuffer::around(&mut nothing[..]), &mut input).ok()?;
-    (input.pos() == header.len()).then_some(decoder)
+    let wanted = decoder.decompress_stream(&mut OutBuffer::around(&mut nothing[..]), &mut input).ok()?;
+    (input.pos() == header.len()).then_some(Zstd { decoder, wanted })
 }
 
-/// As [`inflate_step`].
-fn zstd_step(decoder: &mut DCtx<'static>, input: &[u8], output: &mut [u8]) -> (usize, usize, End) {
-    let (mut input, mut output) = (InBuffer::around(input), OutBuffer::around(output));
-    let hint = decoder.decompress_stream(&mut output, &mut input);
-    let end = match hint {
+/// As [`inflate_step`]. What the library has decoded when it meets an error is lost, so the byte that completes something,
+/// and may be the error, goes in by itself: what comes out does not depend on how much is there.
+fn zstd_step(zstd: &mut Zstd, input: &[u8], output: &mut [u8]) -> (usize, usize, End) {
+    let most = if input.len() < zstd.wanted { input.len() } else { input.len().min(zstd.wanted.max(2) - 1) };
+    let (mut input, mut output) = (InBuffer::around(&input[..most]), OutBuffer::around(output));
+    let end = match zstd.decoder.decompress_stream(&mut output, &mut input) {
         Ok(0) => End::Clean,
-        Ok(_) => End::None,
+        Ok(wanted) => {
+            zstd.wanted = wanted;
+            End::None
+        }
         Err(_) => End::Broken,
     };
     (input.pos(), output.pos(), end)

@@ -517,7 +517,17 @@ fn a_stream_at_rest_is_small() {
 fn what_turned_out_to_be_nothing_leaves_no_trace_however_the_stream_is_cut() {
     let rules = rules();
     let wide: Vec<u8> = KEY.bytes().flat_map(|byte| [byte, 0]).collect();
-    let cases: [(&[&[u8]], &[&str]); 8] = [
+    let cases: [(&[&[u8]], &[&str]); 9] = [
+        // A zstd frame of one raw block, which is not as long as the frame says: that shows with its last byte.
+        (
+            &[
+                b"\x28\xb5\x2f\xfd\x60\x13\x07\xe9\x01\0",
+                &[b'.'; 4],
+                &base64(PAT.as_bytes()).into_bytes()[..],
+                b".",
+            ],
+            &["base64 pat:14-68", "zstd>base64 pat:0-0"],
+        ),
         // An escape that is none, in the middle of a match.
         (
             &[PAT.as_bytes(), "\\&aGVsbG8gd29ybGQsIGhlbGxv\u{200b}AKI\u{200b}AABCDEFGHIJKLMNOP".as_bytes()],
