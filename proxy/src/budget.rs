@@ -48,6 +48,8 @@ pub(crate) struct H1 {
 /// What an HTTP/2 server connection is told.
 #[derive(Clone, Debug)]
 pub(crate) struct H2 {
+    pub(crate) stream_window_bytes: u32,
+    pub(crate) connection_window_bytes: u32,
     pub(crate) streams: u32,
     pub(crate) frame_bytes: u32,
     pub(crate) header_list_bytes: u32,
@@ -160,6 +162,8 @@ fn h1(limits: &Limits) -> H1 {
 
 fn h2(limits: &Limits) -> H2 {
     H2 {
+        stream_window_bytes: limits.h2_stream_window_bytes,
+        connection_window_bytes: limits.h2_connection_window_bytes,
         streams: limits.h2_streams,
         frame_bytes: limits.h2_frame_bytes,
         header_list_bytes: limits.h2_header_list_bytes,
@@ -206,7 +210,6 @@ pub(crate) fn sockets(
         ample: Sizes::of(unlowered),
         narrow: Windows::of(limits),
         wide: Windows::wide(unlowered),
-        near: Windows::near(unlowered),
         receive_bytes: limits.socket_receive_bytes,
         admission: admission.clone(),
     }

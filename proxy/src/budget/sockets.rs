@@ -41,12 +41,6 @@ const SPARE_PART: u64 = 8;
 /// Streams of a connection with wide windows: as much is reserved for it.
 const WIDE_STREAMS: u32 = 4;
 
-/// The widest window of a stream with a client, in bytes: a client is near, so more than this gains nothing.
-const NEAR_WINDOW_BYTES: u32 = 256 * 1024;
-
-/// Streams of a connection with such windows.
-const NEAR_STREAMS: u32 = 2;
-
 /// What an HTTP/2 connection lets its peer send before it is read, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Windows {
@@ -62,19 +56,10 @@ impl Windows {
         Self { stream: limits.h2_stream_window_bytes, connection: limits.h2_connection_window_bytes }
     }
 
-    /// Those of `limits` for a connection of few streams with an origin.
+    /// Those of `limits` for a connection of few streams.
     pub(crate) fn wide(limits: &Limits) -> Self {
-        Self::of(limits).for_streams(WIDE_STREAMS)
-    }
-
-    /// The same with a client.
-    pub(crate) fn near(limits: &Limits) -> Self {
-        let all = Self::of(limits);
-        Self { stream: all.stream.min(NEAR_WINDOW_BYTES), ..all }.for_streams(NEAR_STREAMS)
-    }
-
-    fn for_streams(self, streams: u32) -> Self {
-        Self { connection: self.connection.min(self.stream.saturating_mul(streams)), ..self }
+        let all = limits.h2_stream_window_bytes.saturating_mul(WIDE_STREAMS);
+        Self { connection: all.min(limits.h2_connection_window_bytes), ..Self::of(limits) }
     }
 
     /// How many streams may stand still, with all of their windows unread, and leave others room.
@@ -128,10 +113,9 @@ pub(crate) struct Sockets {
     pub(crate) tight: Sizes,
     /// What `limits` says, whatever the budget.
     pub(crate) ample: Sizes,
-    /// The same for HTTP/2: for everybody, with origins, and with clients.
+    /// The same for HTTP/2 with origins.
     pub(crate) narrow: Windows,
     pub(crate) wide: Windows,
-    pub(crate) near: Windows,
     /// Bytes received and not read, once memory is short (`limits.socket_receive_bytes`).
     pub(crate) receive_bytes: usize,
     pub(crate) admission: Arc<Admission>,
@@ -154,23 +138,15 @@ impl Sockets {
         Room { sizes: self.tight, _spare: None }
     }
 
-    /// The windows of an HTTP/2 connection with an origin that is made for `bottle` now, and what is reserved for them.
+    /// The windows of an HTTP/2 connection to an origin that is made for `bottle` now, and what is reserved for them: an
+    /// exchange reserves the narrow ones by itself.
     pub(crate) fn windows(&self, bottle: &BottleKey) -> (Windows, Option<Reservation>) {
-        self.take(bottle, self.wide)
-    }
-
-    /// The same with a client.
-    pub(crate) fn client_windows(&self, bottle: &BottleKey) -> (Windows, Option<Reservation>) {
-        self.take(bottle, self.near)
-    }
-
-    /// `wanted`, where there is memory to spare; an exchange reserves the narrow ones by itself.
-    fn take(&self, bottle: &BottleKey, wanted: Windows) -> (Windows, Option<Reservation>) {
-        if wanted.stream <= self.narrow.stream {
+        if self.wide.stream <= self.narrow.stream {
             return (self.narrow, None);
         }
-        match self.admission.take_spare(bottle, wanted.connection.into(), SPARE_PART) {
-            Some(reserved) => (wanted, Some(reserved)),
+        let bytes = u64::from(self.wide.connection);
+        match self.admission.take_spare(bottle, bytes, SPARE_PART) {
+            Some(reserved) => (self.wide, Some(reserved)),
             None => (self.narrow, None),
         }
     }
@@ -214,13 +190,12 @@ impl Headroom {
 
 impl fmt::Debug for Sockets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { tight, ample, narrow, wide, near, receive_bytes, .. } = self;
+        let Self { tight, ample, narrow, wide, receive_bytes, .. } = self;
         f.debug_struct("Sockets")
             .field("tight", tight)
             .field("ample", ample)
             .field("narrow", narrow)
             .field("wide", wide)
-            .field("near", near)
             .field("receive_bytes", receive_bytes)
             .finish()
     }

@@ -27,7 +27,6 @@ use super::refusal::{Reason, Refusal};
 use super::upload::Upload;
 use super::{internal, tunnel};
 use crate::app::Gateway;
-use crate::budget::Windows;
 use crate::identity::{Bottle, presented_token, same_digest};
 use crate::listen::Connection;
 use crate::target::{Scheme, Target};
@@ -74,10 +73,8 @@ where
     let gateway = tunnel.connection.gateway.clone();
     let drain = tunnel.connection.drain.clone();
     if h2 {
-        let bottle = &tunnel.party.bottle.key;
-        let (windows, _reserved) = gateway.sockets.client_windows(bottle);
-        let send = tunnel.connection.sizes().send;
-        let unread = Unread::new(bottle, windows.stream, Some(gateway.sockets.clone()));
+        let (window, send) = (gateway.budget.h2.stream_window_bytes, tunnel.connection.sizes().send);
+        let unread = Unread::new(&tunnel.party.bottle.key, window, Some(gateway.sockets.clone()));
         let io = Counted::of_client(io, unread.clone());
         let service = service_fn(move |mut request: Request<Incoming>| {
             let tunnel = tunnel.clone();
@@ -85,7 +82,7 @@ where
             // Boxed: hyper hands it on by value, and moves it as a whole once more when it is done.
             Box::pin(async move { Ok::<_, Infallible>(inner_request(&tunnel, request).await) })
         });
-        let served = h2_builder(&gateway, windows, send).serve_connection(TokioIo::new(io), service);
+        let served = h2_builder(&gateway, send).serve_connection(TokioIo::new(io), service);
         // HTTP/2 says which requests it has not seen.
         report(
             until_drained(
@@ -176,13 +173,13 @@ fn h1_builder(gateway: &Gateway) -> http1::Builder {
 }
 
 /// `send`: bytes of each answer that wait for the client's window.
-fn h2_builder(gateway: &Gateway, windows: Windows, send: usize) -> http2::Builder<TokioExecutor> {
+fn h2_builder(gateway: &Gateway, send: usize) -> http2::Builder<TokioExecutor> {
     let limits = &gateway.budget.h2;
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder
         .timer(TokioTimer::new())
-        .initial_stream_window_size(windows.stream)
-        .initial_connection_window_size(windows.connection)
+        .initial_stream_window_size(limits.stream_window_bytes)
+        .initial_connection_window_size(limits.connection_window_bytes)
         .max_concurrent_streams(limits.streams)
         .max_frame_size(limits.frame_bytes)
         .max_header_list_size(limits.header_list_bytes)

@@ -165,7 +165,6 @@ fn sockets() -> Sockets {
         ample: sizes,
         narrow: windows,
         wide: windows,
-        near: windows,
         receive_bytes: 64 * 1024,
         admission: Admission::new(terms, PATIENCE),
         budget: 1 << 30,
