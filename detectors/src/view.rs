@@ -22,7 +22,6 @@ mod node;
 mod pack;
 mod packs;
 mod phase;
-mod planes;
 mod run;
 mod runs;
 mod text;

@@ -3,8 +3,6 @@
 //! Invariant: decoding goes on where it stopped while something is open; else it may skip what a look at the characters
 //! has shown to hold no text.
 
-use std::ops::Range;
-
 use super::gate::{Gate, text_length};
 use super::node::Node;
 use super::pack::{Kind, Pack};
@@ -159,8 +157,6 @@ pub(super) struct Phase {
     /// Decoded bytes that were looked at, or skipped.
     next: u64,
     skipped: bool,
-    /// Those before it have been part of what was open: they are not looked at again.
-    taken: u64,
     gate: Gate,
     open: Open,
 }
@@ -174,68 +170,29 @@ enum Open {
 
 impl Phase {
     pub(super) fn new(coding: Coding, at: u64) -> Self {
-        Self { coding, at, next: 0, skipped: false, taken: 0, gate: Gate::default(), open: Open::Nothing }
+        Self { coding, at, next: 0, skipped: false, gate: Gate::default(), open: Open::Nothing }
     }
 
-    /// Looks at what came since the last look. Outside of `stretch`, in characters of the batch, no text begins.
-    pub(super) fn look(&mut self, cx: &mut Cx<'_>, batch: &mut Batch<'_>, stretch: Option<Range<usize>>) {
+    pub(super) fn look(&mut self, cx: &mut Cx<'_>, batch: &mut Batch<'_>, may_be_text: bool) {
         let (group_chars, group_bytes) = self.coding.group();
+        let all = batch.dropped + batch.chars.len() as u64;
+        let total = self.coding.bytes(all.saturating_sub(self.at));
         let starts = self.starts(batch.magics);
-        let is_closed = matches!(self.open, Open::Nothing) && starts.is_empty();
-        if is_closed && stretch.is_none() {
-            return self.skip(batch);
+        if !may_be_text && matches!(self.open, Open::Nothing) && starts.is_empty() {
+            self.next = total;
+            self.skipped = true;
+            self.gate.reset();
+            return;
         }
         if self.skipped {
-            let first = batch.dropped.saturating_sub(self.at).div_ceil(group_chars) * group_bytes;
-            self.next = first.max(self.taken);
+            self.next = batch.dropped.saturating_sub(self.at).div_ceil(group_chars) * group_bytes;
             self.skipped = false;
         }
-        match stretch {
-            Some(stretch) if is_closed => self.look_within(cx, batch, &stretch),
-            _ => self.look_at_all(cx, batch, &starts),
-        }
-    }
-
-    fn skip(&mut self, batch: &Batch<'_>) {
-        let all = batch.dropped + batch.chars.len() as u64;
-        self.next = self.coding.bytes(all.saturating_sub(self.at));
-        self.skipped = true;
-        self.gate.reset();
-    }
-
-    fn look_within(&mut self, cx: &mut Cx<'_>, batch: &mut Batch<'_>, stretch: &Range<usize>) {
-        let (group_chars, group_bytes) = self.coding.group();
-        let first =
-            (batch.dropped + stretch.start as u64).saturating_sub(self.at) / group_chars * group_bytes;
-        if first > self.next {
-            self.next = first;
-            self.gate.reset();
-        }
-        if self.feed_chars(cx, batch, stretch.end.min(batch.chars.len())) {
-            self.feed_chars(cx, batch, batch.chars.len());
-        } else {
-            self.skip(batch);
-        }
-    }
-
-    /// Feeds the bytes that are complete with the characters before `to`; returns whether text began in them.
-    fn feed_chars(&mut self, cx: &mut Cx<'_>, batch: &mut Batch<'_>, to: usize) -> bool {
-        let (from, decoded) = self.decode(batch, self.next, to);
-        let fed = usize::try_from(self.next - from).unwrap_or(usize::MAX).min(decoded.len());
-        self.feed(cx, batch, &decoded[fed..])
-    }
-
-    /// What the characters from the group of byte `oldest` to `to` stand for, and the first byte of that group.
-    fn decode(&self, batch: &Batch<'_>, oldest: u64, to: usize) -> (u64, Vec<u8>) {
-        let (group_chars, group_bytes) = self.coding.group();
+        let oldest = starts.iter().map(|start| start.at).chain([self.next]).min().unwrap_or(self.next);
         let group = oldest / group_bytes;
         let first = usize::try_from(group * group_chars + self.at - batch.dropped).unwrap_or(usize::MAX);
-        (group * group_bytes, self.coding.decode(batch.chars.get(first..to).unwrap_or_default()))
-    }
-
-    fn look_at_all(&mut self, cx: &mut Cx<'_>, batch: &mut Batch<'_>, starts: &[Start]) {
-        let oldest = starts.iter().map(|start| start.at).chain([self.next]).min().unwrap_or(self.next);
-        let (from, decoded) = self.decode(batch, oldest, batch.chars.len());
+        let decoded = self.coding.decode(batch.chars.get(first..).unwrap_or_default());
+        let from = group * group_bytes;
         let upto = |at: u64| usize::try_from(at - from).unwrap_or(usize::MAX).min(decoded.len());
         for start in starts {
             let known_at = start.known_at.max(self.next);
@@ -307,32 +264,21 @@ impl Phase {
         }
     }
 
-    /// Feeds bytes; returns whether text began in them.
-    fn feed(&mut self, cx: &mut Cx<'_>, batch: &mut Batch<'_>, bytes: &[u8]) -> bool {
-        let (mut rest, mut begins) = (bytes, false);
+    fn feed(&mut self, cx: &mut Cx<'_>, batch: &mut Batch<'_>, bytes: &[u8]) {
+        let mut rest = bytes;
         while !rest.is_empty() {
-            let is_open = !matches!(self.open, Open::Nothing);
-            let length = match &self.open {
-                Open::Nothing => {
-                    let (length, is_text) = self.feed_gate(cx, batch, rest);
-                    begins |= is_text;
-                    length
-                }
+            let taken = match &self.open {
+                Open::Nothing => self.feed_gate(cx, batch, rest),
                 Open::Text { .. } => self.feed_text(cx, &batch.place, rest),
                 Open::Stream { .. } => self.feed_stream(cx, &batch.place, rest),
             };
-            self.next += length as u64;
-            if is_open || begins {
-                self.taken = self.next;
-            }
-            rest = &rest[length..];
+            self.next += taken as u64;
+            rest = &rest[taken..];
         }
-        begins
     }
 
-    fn feed_gate(&mut self, cx: &mut Cx<'_>, batch: &mut Batch<'_>, bytes: &[u8]) -> (usize, bool) {
+    fn feed_gate(&mut self, cx: &mut Cx<'_>, batch: &mut Batch<'_>, bytes: &[u8]) -> usize {
         let (taken, text) = self.gate.take(bytes);
-        let is_text = text.is_some();
         if let Some(text) = text {
             let from = self.next + taken as u64 - text.len() as u64;
             let start = (batch.place.start)(self.at + self.coding.first_char(from));
@@ -346,7 +292,7 @@ impl Phase {
             }
             self.gate.reset();
         }
-        (taken, is_text)
+        taken
     }
 
     fn feed_text(&mut self, cx: &mut Cx<'_>, place: &Place<'_>, bytes: &[u8]) -> usize {

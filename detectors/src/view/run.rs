@@ -8,13 +8,13 @@
 
 use super::Cx;
 use super::escape::{ESCAPE_MAX, Parsed, parse};
-use super::gate::WIDE_MIN;
+use super::gate::{PLAIN_MIN, WIDE_MIN};
 use super::map::Map;
 use super::marks::is_base64;
 use super::node::{Input, least};
 use super::pack::Kind;
-use super::phase::{Batch, Coding, Magic, Phase, Place};
-use super::planes::{HexPlanes, Planes};
+use super::phase::{Batch, Coding, Magic, Phase, Place, sextet};
+use super::runs::has_full_byte;
 use crate::finding::Progress;
 use crate::stage::{Lookup, Marked, PairFlags};
 use crate::window::Bytes;
@@ -84,32 +84,6 @@ static OPENING_FLAGS: PairFlags = {
     }
     flags
 };
-
-/// The first two characters of each.
-const OPENING_PAIRS: [[u8; 2]; 7] = [*b"H4", *b"KL", *b"UE", *b"1f", *b"1F", *b"28", *b"50"];
-
-const _: () = {
-    let mut at = 0;
-    while at < OPENINGS.len() {
-        let [first, second, ..] = OPENINGS[at].text else { panic!("an opening is longer") };
-        let (mut pair, mut is_there) = (0, false);
-        while pair < OPENING_PAIRS.len() {
-            is_there |= OPENING_PAIRS[pair][0] == *first && OPENING_PAIRS[pair][1] == *second;
-            pair += 1;
-        }
-        assert!(is_there, "an opening's pair is missing");
-        at += 1;
-    }
-};
-
-/// Whether an opening may begin in `chars`: less work for a few of them than a look up.
-fn may_open(chars: &[u8]) -> bool {
-    // Without a branch the compiler takes many at once.
-    let pairs = chars.iter().zip(chars.get(1..).unwrap_or_default());
-    pairs.fold(false, |any, (first, second)| {
-        OPENING_PAIRS.iter().fold(any, |any, pair| any | ((*first == pair[0]) & (*second == pair[1])))
-    })
-}
 
 /// Finds the openings that begin in `chars`, and are there as a whole.
 fn find_openings<const BLOCKS: usize>(
@@ -276,7 +250,7 @@ impl Run {
             phase.look(cx, &mut batch, planes.base64_text(at));
         }
         for (phase, at) in self.hex.iter_mut().zip(0..) {
-            phase.look(cx, &mut batch, hexes.as_ref().and_then(|hexes| hexes.text(at)));
+            phase.look(cx, &mut batch, hexes.as_ref().is_some_and(|hexes| hexes.text(at)));
         }
         let excess = self.chars.len().saturating_sub(OVERLAP) / 4 * 4;
         self.chars.drain(..excess);
@@ -317,26 +291,198 @@ impl Run {
     }
 }
 
-/// Whether a run of just these characters, at most [`SHORT`], holds nothing to look at.
-pub(super) fn is_idle(lookup: Lookup, chars: &[u8]) -> bool {
-    if chars.len() <= 64 {
-        is_idle_in::<1>(lookup, chars)
-    } else {
-        is_idle_in::<{ SHORT / 64 }>(lookup, chars)
+/// Flags of each character, one mask a flag for 64 of them.
+struct Flagged<const BLOCKS: usize> {
+    planes: [[u64; 8]; BLOCKS],
+    count: usize,
+}
+
+impl<const BLOCKS: usize> Flagged<BLOCKS> {
+    fn new(lookup: Lookup, flags: &[u8; 256], chars: &[u8]) -> Self {
+        let mut all = Self { planes: [[0; 8]; BLOCKS], count: chars.len().div_ceil(64) };
+        lookup.planes(flags, chars, &mut all.planes[..all.count]);
+        all
+    }
+
+    /// Whether `count` ones stand in a row, from 15 to 64, in the masks that `word` makes of a block and the next one.
+    #[inline(always)]
+    fn has_run(&self, count: usize, word: impl Fn(&[u64; 8], &[u64; 8]) -> u64) -> bool {
+        let at = |block: usize| {
+            let next = self.planes.get(block + 1).unwrap_or(&[0; 8]);
+            self.planes.get(block).map_or(0, |planes| word(planes, next))
+        };
+        (0..self.count).any(|block| {
+            let middle = at(block);
+            // So many fill some byte of a mask.
+            has_full_byte(middle)
+                && (has_ones(middle, at(block + 1), count)
+                    || block.checked_sub(1).is_some_and(|before| has_ones(at(before), middle, count)))
+        })
     }
 }
 
-fn is_idle_in<const BLOCKS: usize>(lookup: Lookup, chars: &[u8]) -> bool {
+/// Whether `count` ones stand in a row, at most 64, in two masks side by side.
+fn has_ones(first: u64, second: u64, count: usize) -> bool {
+    let mut both = u128::from(second) << 64 | u128::from(first);
+    let mut have = 1;
+    while have < count && both != 0 {
+        let more = have.min(count - have);
+        both &= both >> more;
+        have += more;
+    }
+    both != 0
+}
+
+/// What the characters of a run say of the bytes that they stand for.
+struct Planes<const BLOCKS: usize>(Flagged<BLOCKS>);
+
+/// The flags: where the byte that a character begins, or goes on with, would be text (from the space on, below 128), and
+/// where it would at least be below 128. The three bytes of a group begin in its first three characters.
+const FIRST_TEXT: usize = 0;
+const FIRST_ASCII: usize = 1;
+const SECOND_TEXT: usize = 2;
+const SECOND_ASCII: usize = 3;
+const THIRD_ASCII: usize = 4;
+/// The third byte is text if this, or the flag of the last character, is set.
+const THIRD_TEXT: usize = 5;
+const LAST_TEXT: usize = 6;
+const HEX: usize = 7;
+
+/// Masks of every fourth and every second character.
+const FOURTHS: u64 = 0x1111_1111_1111_1111;
+const SECONDS: u64 = 0x5555_5555_5555_5555;
+
+const fn flags() -> [u8; 256] {
+    let mut table = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        #[expect(clippy::cast_possible_truncation, reason = "it is below 256")]
+        let char = byte as u8;
+        if let Some(six) = sextet(char) {
+            let mut flags = 0;
+            let first = six >> 3;
+            let second = six >> 1 & 7;
+            if first >= 1 && first <= 3 {
+                flags |= 1 << FIRST_TEXT;
+            }
+            if first <= 3 {
+                flags |= 1 << FIRST_ASCII;
+            }
+            if second >= 1 && second <= 3 {
+                flags |= 1 << SECOND_TEXT;
+            }
+            if second <= 3 {
+                flags |= 1 << SECOND_ASCII;
+            }
+            if six & 2 == 0 {
+                flags |= 1 << THIRD_ASCII;
+            }
+            if six & 1 == 1 {
+                flags |= 1 << THIRD_TEXT;
+            }
+            if six & 32 != 0 {
+                flags |= 1 << LAST_TEXT;
+            }
+            if char.is_ascii_hexdigit() {
+                flags |= 1 << HEX;
+            }
+            table[byte] = flags;
+        }
+        byte += 1;
+    }
+    table
+}
+
+static FLAGS: [u8; 256] = flags();
+
+impl<const BLOCKS: usize> Planes<BLOCKS> {
+    fn new(lookup: Lookup, chars: &[u8]) -> Self {
+        Self(Flagged::new(lookup, &FLAGS, chars))
+    }
+
+    /// Whether text may come out at this alignment.
+    fn base64_text(&self, at: u32) -> bool {
+        let shifted = |by: u32| FOURTHS.rotate_left(at + by);
+        let (zeroth, first, second, third) = (shifted(0), shifted(1), shifted(2), shifted(3));
+        // The fourth character of a group belongs to the third byte. Of four in a row at least three say something.
+        let is_ascii = self.0.has_run(Coding::Base64.chars(PLAIN_MIN) - 1, |planes, _| {
+            planes[FIRST_ASCII] & zeroth | planes[SECOND_ASCII] & first | planes[THIRD_ASCII] & second | third
+        });
+        let text = |planes: &[u64; 8], next: &[u64; 8]| {
+            let last = planes[THIRD_TEXT] | planes[LAST_TEXT] >> 1 | next[LAST_TEXT] << 63;
+            planes[FIRST_TEXT] & zeroth
+                | planes[SECOND_TEXT] & first
+                | planes[THIRD_ASCII] & last & second
+                | third
+        };
+        is_ascii
+            && (self.0.has_run(Coding::Base64.chars(PLAIN_MIN) - 1, text)
+                || self.0.has_run(Coding::Base64.chars(WIDE_MIN) - 1, |planes, _| {
+                    planes[FIRST_ASCII] & zeroth
+                        | planes[SECOND_ASCII] & first
+                        | planes[THIRD_ASCII] & second
+                        | third
+                }))
+    }
+
+    fn has_hex(&self) -> bool {
+        self.0.has_run(Coding::Hex.chars(PLAIN_MIN) - 1, |planes, _| planes[HEX])
+    }
+}
+
+/// Flags of hex digits: of all, and of those that the first half of a byte is if it is text, or below 128.
+struct HexPlanes<const BLOCKS: usize>(Flagged<BLOCKS>);
+
+const DIGIT: usize = 0;
+const HIGH_TEXT: usize = 1;
+const HIGH_ASCII: usize = 2;
+
+const fn hex_flags() -> [u8; 256] {
+    let mut table = [0; 256];
+    let mut digit = b'0';
+    while digit <= b'f' {
+        if digit.is_ascii_hexdigit() {
+            table[digit as usize] |= 1 << DIGIT;
+        }
+        if digit >= b'2' && digit <= b'7' {
+            table[digit as usize] |= 1 << HIGH_TEXT;
+        }
+        if digit <= b'7' {
+            table[digit as usize] |= 1 << HIGH_ASCII;
+        }
+        digit += 1;
+    }
+    table
+}
+
+static HEX_FLAGS: [u8; 256] = hex_flags();
+
+impl<const BLOCKS: usize> HexPlanes<BLOCKS> {
+    fn new(lookup: Lookup, chars: &[u8]) -> Self {
+        Self(Flagged::new(lookup, &HEX_FLAGS, chars))
+    }
+
+    /// Whether text may come out at this alignment.
+    fn text(&self, at: u32) -> bool {
+        let high = SECONDS.rotate_left(at);
+        let has_run = |flag: usize, count: usize| {
+            self.0.has_run(count, |planes, _| planes[flag] & high | planes[DIGIT] & !high)
+        };
+        has_run(HIGH_TEXT, Coding::Hex.chars(PLAIN_MIN)) || has_run(HIGH_ASCII, Coding::Hex.chars(WIDE_MIN))
+    }
+}
+
+/// Whether a run of just these characters, at most [`SHORT`], holds nothing to look at.
+pub(super) fn is_idle(lookup: Lookup, chars: &[u8]) -> bool {
+    const BLOCKS: usize = SHORT / 64;
     let planes = Planes::<BLOCKS>::new(lookup, chars);
-    let may_be_text = (0..4).any(|at| planes.base64_text(at).is_some())
+    let may_be_text = (0..4).any(|at| planes.base64_text(at))
         || (planes.has_hex() && {
             let planes = HexPlanes::<BLOCKS>::new(lookup, chars);
-            (0..2).any(|at| planes.text(at).is_some())
+            (0..2).any(|at| planes.text(at))
         });
     let mut opens = chars.first_chunk().is_some_and(|first| ZLIB.contains(first));
-    if !may_be_text && !opens && may_open(chars) {
-        find_openings::<BLOCKS>(lookup, chars, |_, _| opens = true);
-    }
+    find_openings::<BLOCKS>(lookup, chars, |_, _| opens = true);
     !may_be_text && !opens
 }
 
