@@ -357,7 +357,7 @@ fn zstd_begin(bytes: &[u8], window: u64) -> Option<Zstd> {
 /// As [`inflate_step`]. What the library has decoded when it meets an error is lost, so the byte that completes something,
 /// and may be the error, goes in by itself: what comes out does not depend on how much is there.
 fn zstd_step(zstd: &mut Zstd, input: &[u8], output: &mut [u8]) -> (usize, usize, End) {
-    let most = if input.len() < zstd.wanted { input.len() } else { input.len().min(zstd.wanted.max(2) - 1) };
+    let most = input.len().min(zstd.wanted.max(2) - 1);
     let (mut input, mut output) = (InBuffer::around(&input[..most]), OutBuffer::around(output));
     let end = match zstd.decoder.decompress_stream(&mut output, &mut input) {
         Ok(0) => End::Clean,

@@ -145,13 +145,7 @@ fn names_are_scanned_behind_their_encodings() {
 fn names_that_have_lost_their_case_are_scanned_in_both() {
     let key = ["AKIA", "QWERTYUIOPASDFGH"].concat();
     let host = format!("{}.test", key.to_lowercase());
-    assert_eq!(
-        found_in(|head| head
-            .opening(Some(&host), &Method::GET, &Uri::from_static("/"), &HeaderMap::new())
-            .map(drop))
-        .concat(),
-        key
-    );
+    assert_eq!(found_in(|head| head.host(&host)).concat(), key);
     let fields = headers(&[(&key, "1")]);
     assert_eq!(found_in(|head| head.trailers(&fields)), [key]);
 }
